@@ -84,12 +84,12 @@ func TestScopes(t *testing.T) {
 			if strings.HasSuffix(c.path, ":batch") {
 				header = header[:len(header)-1]
 			}
-			room := apitest.NewFake(models.Campaign{ID: "c1", Total: 9, Public: models.PublicLevel}, apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
-			room.Campaigns["c1"].Rows = []models.Claim{
+			fake := apitest.NewFake(models.Campaign{ID: "c1", Total: 9, Public: models.PublicLevel}, apitest.Coupon("c2", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
+			fake.Campaigns["c1"].Rows = []models.Claim{
 				{ID: "made", CampaignID: "c1", UserID: "u", Status: models.ClaimClaimed, ExpiresAt: new(models.TimeFromMs(1))},
 				{ID: "used", CampaignID: "c1", UserID: "u", Status: models.ClaimRedeemed, OrderID: "o"},
 			}
-			w := apitest.Ask(apitest.NewServer(t, room, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
+			w := apitest.Ask(apitest.NewServer(t, fake, api.Config{Tokens: tokens}), c.method, c.path, c.body, header...)
 			what := c.method + " " + c.path + " by " + who
 			switch {
 			case strings.Contains(c.allowed, who):
@@ -101,7 +101,7 @@ func TestScopes(t *testing.T) {
 			default:
 				apitest.RequireProblem(t, 403, w.Header(), w.Body.Bytes(), "forbidden")
 				require.Equal(t, 403, w.Code, what)
-				require.Zero(t, room.Sent())
+				require.Zero(t, fake.Sent())
 			}
 		}
 	}
@@ -110,8 +110,8 @@ func TestScopes(t *testing.T) {
 
 func TestWrongTokens_ReachNobody(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "secret"}})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, fake, api.Config{Tokens: api.Tokens{Storefront: "secret"}})
 	for _, headers := range [][]string{
 		nil, {"Authorization: "}, {"Authorization: Bearer"}, {"Authorization: Bearer "}, {"Authorization: Bearer secre"},
 		{"Authorization: Bearer secret2"}, {"Authorization: Bearer SECRET"}, {"Authorization: Bearersecret"}, {"Authorization: Basic secret"},
@@ -125,7 +125,7 @@ func TestWrongTokens_ReachNobody(t *testing.T) {
 	}
 	w := apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "Authorization: Bearer ")
 	require.Equal(t, 401, w.Code, "an unset admin token is no one's")
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Authorization: Bearer secret").Code)
 }
 
@@ -138,13 +138,13 @@ func TestChangesOfTheTokensFile_AreInTheAuditLog(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "tokens")
 	require.NoError(t, os.WriteFile(file, []byte(line("anna")+line("bert")), 0o600))
-	room := apitest.NewFake(apitest.Coupon("c1", 9))
-	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{File: file}})
+	fake := apitest.NewFake(apitest.Coupon("c1", 9))
+	h := apitest.NewServer(t, fake, api.Config{Tokens: api.Tokens{File: file}})
 	require.NoError(t, os.WriteFile(file, []byte(line("bert")+line("cleo")+line("dora")), 0o600))
 	var noted []models.AuditEntry
 	require.Eventually(t, func() bool {
 		apitest.Ask(h, "GET", "/v1/campaigns", "", "Authorization: Bearer cleo-t0ken")
-		noted = slices.DeleteFunc(room.Audit.Noted(), func(e models.AuditEntry) bool { return e.Action == models.AuditTokenRefused })
+		noted = slices.DeleteFunc(fake.Audit.Noted(), func(e models.AuditEntry) bool { return e.Action == models.AuditTokenRefused })
 		return len(noted) > 0
 	}, time.Minute, time.Millisecond)
 	require.Equal(t, []models.AuditEntry{
@@ -154,15 +154,15 @@ func TestChangesOfTheTokensFile_AreInTheAuditLog(t *testing.T) {
 
 func TestRefusedTokens_AreInTheAuditLog(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 9))
-	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}})
+	fake := apitest.NewFake(apitest.Coupon("c1", 9))
+	h := apitest.NewServer(t, fake, api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}})
 	for range 20 {
 		apitest.Ask(h, "GET", "/v1/campaigns", "", "Authorization: Bearer wr0ng", "X-Request-Id: r1")
 		apitest.Ask(h, "GET", "/v1/campaigns", "", "Authorization: Bearer st0re", "X-Request-Id: r2")
 		apitest.Ask(h, "GET", "/v1/campaigns", "", "X-Request-Id: r3")
 	}
-	require.Eventually(t, func() bool { return len(room.Audit.Noted()) == 2 }, time.Minute, time.Millisecond)
-	noted := room.Audit.Noted()
+	require.Eventually(t, func() bool { return len(fake.Audit.Noted()) == 2 }, time.Minute, time.Millisecond)
+	noted := fake.Audit.Noted()
 	slices.SortFunc(noted, func(a, b models.AuditEntry) int { return strings.Compare(a.RequestID, b.RequestID) })
 	require.Equal(t, []models.AuditEntry{
 		{Actor: "", RequestID: "r1", Action: "token.refused", After: []byte(`{"address":"192.0.2.1","reason":"unknown","count":1}`)},

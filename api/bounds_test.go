@@ -67,15 +67,15 @@ func TestOpenAPI_WhatABodyMayHoldIsEnforced(t *testing.T) {
 				change(body)
 				text, err := json.Marshal(body)
 				require.NoError(t, err)
-				room := apitest.NewFake(apitest.Coupon("x", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
-				room.Campaigns["x"].Rows = []models.Claim{{ID: "x", CampaignID: "x", UserID: "u", Status: models.ClaimClaimed}}
+				fake := apitest.NewFake(apitest.Coupon("x", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
+				fake.Campaigns["x"].Rows = []models.Claim{{ID: "x", CampaignID: "x", UserID: "u", Status: models.ClaimClaimed}}
 				url := strings.ReplaceAll(path, "{id}", "x")
 				headers := []string{"Content-Type: application/json"}
 				if strings.HasSuffix(path, "/packets") {
 					url = strings.ReplaceAll(path, "{id}", "p")
 					headers = append(headers, "Idempotency-Key: k")
 				}
-				w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), method, url, string(text), headers...)
+				w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), method, url, string(text), headers...)
 				status := w.Code
 				if path == "/v1/claims:batch" && status == 200 {
 					require.Contains(t, w.Body.String(), `"status":422`, "%s %s %s", method, path, what)

@@ -25,13 +25,13 @@ func TestCORS_OnlyConfiguredOriginsMayCall(t *testing.T) {
 	}
 	preflight := func(origin string) http.Header {
 		return ask(http.MethodOptions, "/v1/campaigns/c1/claims", origin, "Access-Control-Request-Method: POST",
-			"Access-Control-Request-Headers: authorization,baggage,content-type,idempotency-key,x-of-somebody")
+			"Access-Control-Request-Headers: authorization,baggage,content-type,idempotency-key,x-of-another")
 	}
 	for _, origin := range []string{shop, "http://localhost:5173"} {
 		got := preflight(origin)
 		require.Equal(t, origin, got.Get("Access-Control-Allow-Origin"))
 		require.Equal(t, "POST", got.Get("Access-Control-Allow-Methods"))
-		require.Equal(t, "authorization,baggage,content-type,idempotency-key,x-of-somebody", got.Get("Access-Control-Allow-Headers"))
+		require.Equal(t, "authorization,baggage,content-type,idempotency-key,x-of-another", got.Get("Access-Control-Allow-Headers"))
 		require.Empty(t, got.Get("Access-Control-Allow-Credentials"), "no cookie counts here")
 		got = ask("GET", "/v1/campaigns", origin)
 		require.Equal(t, origin, got.Get("Access-Control-Allow-Origin"), "a refusal can be read as well")
@@ -90,9 +90,9 @@ func TestCORS_OriginsMustBeExact(t *testing.T) {
 func TestWatchTicket_IsUsedOnceWithinAMinute(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	room := apitest.NewFake(apitest.Coupon("c1", 9))
+	fake := apitest.NewFake(apitest.Coupon("c1", 9))
 	config := api.Config{Tokens: api.Tokens{Storefront: "st0re", Viewer: "v1ewer"}, Clock: func() time.Time { return now }}
-	h := apitest.NewServer(t, room, config)
+	h := apitest.NewServer(t, fake, config)
 	ticket := func(token string) string {
 		w := apitest.Ask(h, "POST", "/v1/watch-tickets", `{"campaign_id":"c1"}`, "Content-Type: application/json", "Authorization: Bearer "+token)
 		require.Equal(t, 200, w.Code, w.Body)
@@ -121,7 +121,7 @@ func TestWatchTicket_IsUsedOnceWithinAMinute(t *testing.T) {
 	now = now.Add(61 * time.Second)
 	require.Equal(t, 401, watch(path, late))
 
-	other := apitest.NewServer(t, room, config)
+	other := apitest.NewServer(t, fake, config)
 	one = ticket("v1ewer")
 	require.Equal(t, 200, apitest.Ask(other, "GET", path+"?ticket="+one, "").Code, "any process takes it")
 	require.Equal(t, 401, watch(path, one))

@@ -17,8 +17,8 @@ import (
 
 func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(models.Campaign{ID: "busy", Total: 5, PerUser: 1, LowStockAt: 4}, apitest.Coupon("calm", 9), apitest.Coupon("idle", 9))
-	h := apitest.NewServer(t, room, api.Config{MetricsCampaigns: 1})
+	fake := apitest.NewFake(models.Campaign{ID: "busy", Total: 5, PerUser: 1, LowStockAt: 4}, apitest.Coupon("calm", 9), apitest.Coupon("idle", 9))
+	h := apitest.NewServer(t, fake, api.Config{MetricsCampaigns: 1})
 	scrape := func() (lines []string) {
 		for line := range strings.Lines(apitest.Ask(h, "GET", "/metrics", "").Body.String()) {
 			if strings.HasPrefix(line, "dibs_campaign_") {
@@ -38,12 +38,12 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 		`dibs_campaign_claims_total{campaign_id="busy",outcome="claimed"} 3`, `dibs_campaign_claims_total{campaign_id="busy",outcome="user_limit"} 3`,
 		`dibs_campaign_total_units{campaign_id="busy"} 5`, `dibs_campaign_remaining_units{campaign_id="busy"} 2`, `dibs_campaign_low{campaign_id="busy"} 1`,
 	}, scrape())
-	room.Mu.Lock()
-	room.RedisFails = errors.New("redis is away")
-	room.Mu.Unlock()
+	fake.Mu.Lock()
+	fake.RedisFails = errors.New("redis is away")
+	fake.Mu.Unlock()
 	require.Len(t, scrape(), 2, "the counts are this process' own")
 
-	none := apitest.NewServer(t, room, api.Config{MetricsCampaigns: -1})
+	none := apitest.NewServer(t, fake, api.Config{MetricsCampaigns: -1})
 	apitest.Ask(none, "POST", "/v1/campaigns/calm/claims", apitest.OneClaim, "Content-Type: application/json")
 	require.NotContains(t, apitest.Ask(none, "GET", "/metrics", "").Body.String(), "dibs_campaign_claims")
 }
@@ -52,19 +52,19 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 // counted by shard number.
 func TestACampaignOfSeveralShardsHasSeries(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(models.Campaign{ID: "c", Total: 50, Shards: 2, LowStockAt: 48})
+	fake := apitest.NewFake(models.Campaign{ID: "c", Total: 50, Shards: 2, LowStockAt: 48})
 	for i := range 2 {
-		room.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: 10, Shards: 2, PerUser: 1}).InRedis = true
+		fake.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: 10, Shards: 2, PerUser: 1}).InRedis = true
 	}
 	dry := true
-	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		if dry && m.ID == "c#2" {
 			dry = false
 			return []lua.ClaimReply{{Outcome: models.OutcomeDry}}, 0, nil
 		}
-		return room.Sums(m, reqs)
+		return fake.Sums(m, reqs)
 	}
-	h := apitest.NewServer(t, room, api.Config{MetricsCampaigns: 1})
+	h := apitest.NewServer(t, fake, api.Config{MetricsCampaigns: 1})
 	of := [3]int{}
 	for i := range 10 {
 		user := fmt.Sprint("user-", i)

@@ -20,7 +20,7 @@ import (
 // operation is a handler whose input huma reads from path, query and body.
 type operation[I, O any] = func(ctx context.Context, in *I) (*O, error)
 
-// humaHandlers collects huma's handlers by pattern, in place of a mux. The
+// humaHandlers collects huma's handlers by pattern, instead of a mux. The
 // table of routes then registers them.
 type humaHandlers map[string]http.HandlerFunc
 

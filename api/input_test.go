@@ -13,8 +13,8 @@ import (
 
 func TestBadHeadersAndPaths(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, fake, api.Config{})
 	for _, c := range []struct {
 		name, path  string
 		headers     []string
@@ -47,7 +47,7 @@ func TestBadHeadersAndPaths(t *testing.T) {
 		p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
 		require.Equal(t, c.field, p.Field, c.name)
 	}
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 	w := apitest.Ask(h, "PUT", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	apitest.RequireProblem(t, 405, w.Header(), w.Body.Bytes(), "method_not_allowed")
 	require.Equal(t, "GET, HEAD, POST", w.Header().Get("Allow"))

@@ -26,8 +26,8 @@ func visit(h http.Handler, host string, header map[string]string) *httptest.Resp
 
 func TestPagesOfOtherSitesMayNotCallAServiceWithoutTokens(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	open := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	open := apitest.NewServer(t, fake, api.Config{})
 	for _, host := range []string{"127.0.0.1:8080", "localhost:8080", "[::1]:8080", "localhost", "127.0.0.1"} {
 		require.Equal(t, http.StatusCreated, visit(open, host, nil).Code, host)
 	}
@@ -40,7 +40,7 @@ func TestPagesOfOtherSitesMayNotCallAServiceWithoutTokens(t *testing.T) {
 		apitest.RequireProblem(t, http.StatusForbidden, w.Header(), w.Body.Bytes(), "forbidden")
 		require.NotContains(t, w.Body.String(), "ada", name)
 	}
-	locked := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{Storefront: "s3cret"}})
+	locked := apitest.NewServer(t, fake, api.Config{Tokens: api.Tokens{Storefront: "s3cret"}})
 	require.Equal(t, http.StatusCreated, visit(locked, "shop.example", map[string]string{
 		"Authorization": "Bearer s3cret", "Origin": "https://shop.example",
 	}).Code, "with tokens any name and origin will do")

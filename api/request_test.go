@@ -54,9 +54,9 @@ func TestRequestID_IsInTheLinesOfItsRequest(t *testing.T) {
 		{"GET", "/v1/claims/k", ""}, {"GET", "/v1/users/u/claims", ""}, {"POST", "/v1/claims/k/release", ""}, {"GET", "/readyz", ""},
 	} {
 		var buf bytes.Buffer
-		room := apitest.NewFake()
-		room.Fail, room.Ready = errors.New("away"), errors.New("away")
-		h := apitest.NewServer(t, room, api.Config{Logger: logInto(&buf)})
+		fake := apitest.NewFake()
+		fake.Fail, fake.Ready = errors.New("away"), errors.New("away")
+		h := apitest.NewServer(t, fake, api.Config{Logger: logInto(&buf)})
 		w := apitest.Ask(h, q[0], q[1], q[2], "X-Request-Id: r-17")
 		require.Contains(t, w.Body.String(), `"status":503`, "%v", q)
 		require.NotEmpty(t, buf.String(), "%v", q)
@@ -69,13 +69,13 @@ func TestRequestID_IsInTheLinesOfItsRequest(t *testing.T) {
 func TestAccessLog_SaysWhoAskedForWhat(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
-	room := apitest.NewFake(apitest.Coupon("c1", 9))
+	fake := apitest.NewFake(apitest.Coupon("c1", 9))
 	tokens := api.Tokens{Storefront: "st0re-t0ken"}
-	h := apitest.NewServer(t, room, api.Config{Tokens: tokens, Logger: logInto(&buf)})
+	h := apitest.NewServer(t, fake, api.Config{Tokens: tokens, Logger: logInto(&buf)})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Authorization: Bearer st0re-t0ken").Code)
 	require.Empty(t, buf.String(), "off unless asked for")
 
-	h = apitest.NewServer(t, room, api.Config{Tokens: tokens, Logger: logInto(&buf), AccessLog: true})
+	h = apitest.NewServer(t, fake, api.Config{Tokens: tokens, Logger: logInto(&buf), AccessLog: true})
 	for _, q := range []struct{ method, path, token string }{
 		{"POST", "/v1/campaigns/c1/claims", "st0re-t0ken"}, {"GET", "/v1/users/ada/claims?cursor=x", "st0re-t0ken"},
 		{"GET", "/v1/campaigns", "wr0ng-t0ken"}, {"GET", "/nowhere", ""},

@@ -127,9 +127,9 @@ func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
 // A panic in a handler must fail only its own request.
 func TestServe_APanicIsOneRequests(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 1))
-	deps := room.Deps()
-	deps.Claims = panicking{room}
+	fake := apitest.NewFake(apitest.Coupon("c1", 1))
+	deps := fake.Deps()
+	deps.Claims = panicking{fake}
 	s, err := api.New(api.Config{}, deps)
 	require.NoError(t, err)
 	h := apitest.AtHome(s.Handler())
@@ -139,7 +139,7 @@ func TestServe_APanicIsOneRequests(t *testing.T) {
 	require.Contains(t, apitest.Ask(h, "GET", "/metrics", "").Body.String(),
 		`dibs_http_request_seconds_count{class="5xx",route="/v1/claims/{id}"} 1`)
 	w = apitest.Ask(abortable{h}, "GET", "/v1/claims/abort", "")
-	require.Equal(t, "aborted", w.Body.String(), "net/http's own way to hang up goes through")
+	require.Equal(t, "aborted", w.Body.String(), "net/http's own abort passes")
 }
 
 // panicking has a look-up that panics.

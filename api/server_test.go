@@ -31,9 +31,9 @@ type running struct {
 	done chan error
 }
 
-func run(t *testing.T, room *apitest.Fake, cfg api.Config) *running {
+func run(t *testing.T, fake *apitest.Fake, cfg api.Config) *running {
 	t.Helper()
-	s, err := api.New(cfg, room.Deps())
+	s, err := api.New(cfg, fake.Deps())
 	require.NoError(t, err)
 	return serve(t, s)
 }
@@ -85,14 +85,14 @@ func (r *running) raw(t *testing.T, parts ...string) (string, time.Duration) {
 
 func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
 	entered, letGo := make(chan struct{}), make(chan struct{})
-	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		entered <- struct{}{}
 		<-letGo
-		return room.Sums(m, reqs)
+		return fake.Sums(m, reqs)
 	}
-	r := run(t, room, api.Config{})
+	r := run(t, fake, api.Config{})
 	var status int
 	var wg sync.WaitGroup
 	wg.Go(func() { status, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
@@ -113,14 +113,14 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 
 func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
 	entered, letGo := make(chan struct{}), make(chan struct{})
-	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		entered <- struct{}{}
 		<-letGo
-		return room.Sums(m, reqs)
+		return fake.Sums(m, reqs)
 	}
-	r := run(t, room, api.Config{ShutdownTimeout: 20 * time.Millisecond})
+	r := run(t, fake, api.Config{ShutdownTimeout: 20 * time.Millisecond})
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
 	apitest.Receive(t, entered)
@@ -132,14 +132,14 @@ func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 
 func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake()
-	room.Ready = fmt.Errorf("redis at 10.0.0.1 is away")
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake()
+	fake.Ready = fmt.Errorf("redis at 10.0.0.1 is away")
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "GET", "/readyz", "")
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 	require.NotContains(t, w.Body.String(), "10.0.0.1", "the route is open to everybody")
 	require.Equal(t, 200, apitest.Ask(h, "GET", "/healthz", "").Code)
-	room.Ready = nil
+	fake.Ready = nil
 	require.Equal(t, 200, apitest.Ask(h, "GET", "/readyz", "").Code)
 }
 
@@ -161,19 +161,19 @@ func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 
 func TestServer_HugeHeadersAreRefused(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	r := run(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	r := run(t, fake, api.Config{})
 	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
 	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 	r.stop()
 	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	s, err := api.New(api.Config{}, room.Deps())
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	s, err := api.New(api.Config{}, fake.Deps())
 	require.NoError(t, err)
 	s.SetReadTimeouts(100*time.Millisecond, 200*time.Millisecond)
 	r := serve(t, s)
@@ -196,7 +196,7 @@ func TestServer_SlowClientsAreCutOff(t *testing.T) {
 		_ = resp.Body.Close()
 		apitest.RequireProblem(t, 400, resp.Header, body, "malformed")
 	}
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 	status, err := r.post("/v1/campaigns/c1/claims", apitest.OneClaim)
 	require.NoError(t, err)
 	require.Equal(t, 201, status, "control")
@@ -225,8 +225,8 @@ func TestServer_KeepsAConnectionForTheTimeThatIsSet(t *testing.T) {
 
 func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	r := run(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	r := run(t, fake, api.Config{})
 	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": claiming.BatchBodyMax, "/v1/campaigns": 1 << 20} {
 		for _, size := range []string{
 			fmt.Sprintf("Content-Length: %d\r\n\r\n", 1<<30),
@@ -245,7 +245,7 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 			apitest.RequireProblem(t, 413, resp.Header, body, "too_large")
 		}
 	}
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 	r.stop()
 	require.NoError(t, apitest.Receive(t, r.done))
 }
@@ -287,8 +287,8 @@ func TestMetrics_CountClaimsByOutcome(t *testing.T) {
 // its request as if it had disconnected.
 func TestServe_AClientThatHangsUpIsNoErrorOfTheServer(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 2))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 2))
+	h := apitest.NewServer(t, fake, api.Config{})
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
 	ask := func(method, path, body string) int {

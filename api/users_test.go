@@ -18,8 +18,8 @@ func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	t.Parallel()
 	takes, sign := apitest.Issuer(t)
 	token := func(sub, scope string) string { return "Authorization: Bearer " + sign(sub, scope) }
-	room := apitest.NewFake(apitest.Coupon("c1", 100))
-	h := apitest.NewServer(t, room, api.Config{Tokens: api.Tokens{JWT: takes}})
+	fake := apitest.NewFake(apitest.Coupon("c1", 100))
+	h := apitest.NewServer(t, fake, api.Config{Tokens: api.Tokens{JWT: takes}})
 	ada, eve, shop := token("ada", "dibs:user"), token("eve", "openid dibs:user"), token("shop", "dibs:storefront")
 	ask := func(who, method, path, body, code string) []byte {
 		t.Helper()
@@ -36,19 +36,19 @@ func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	require.Contains(t, string(ask(ada, http.MethodPost, "/v1/campaigns/c1/claims", `{}`, "")), `"user_id":"ada"`)
 	require.Contains(t, string(ask(ada, http.MethodPost, "/v1/claims:batch", `{"claims":[{"campaign_id":"c1"}]}`, "")), `"user_id":"ada"`)
 	ask(shop, http.MethodPost, "/v1/campaigns/c1/claims", `{}`, "invalid")
-	room.Mu.Lock()
-	room.Campaigns["c1"].Rows = []models.Claim{mine}
-	room.Mu.Unlock()
-	sent := room.Sent()
+	fake.Mu.Lock()
+	fake.Campaigns["c1"].Rows = []models.Claim{mine}
+	fake.Mu.Unlock()
+	sent := fake.Sent()
 	for _, body := range []string{`{"user_id":"eve"}`, `{"user_id":"ADA"}`, `{"user_id":"ada."}`} {
 		ask(ada, http.MethodPost, "/v1/campaigns/c1/claims", body, "forbidden")
 	}
-	require.Equal(t, sent, room.Sent(), "nothing was claimed")
+	require.Equal(t, sent, fake.Sent(), "nothing was claimed")
 	var batch struct{ Results []struct{ Status int } }
 	require.NoError(t, json.Unmarshal(ask(ada, http.MethodPost, "/v1/claims:batch",
 		`{"claims":[{"campaign_id":"c1","user_id":"ada"},{"campaign_id":"c1","user_id":"eve"},{"campaign_id":"c1","user_id":"ada"}]}`, ""), &batch))
 	require.Equal(t, "[{201} {403} {201}]", fmt.Sprint(batch.Results))
-	require.Equal(t, sent+2, room.Sent())
+	require.Equal(t, sent+2, fake.Sent())
 
 	for _, who := range []string{ada, shop} {
 		ask(who, http.MethodGet, "/v1/claims/"+mine.ID, "", "")
@@ -62,7 +62,7 @@ func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	ask(ada, http.MethodGet, "/v1/campaigns/c1", "", "")
 	ask(ada, http.MethodGet, "/v1/campaigns/c1/stock", "", "")
 	ask(ada, http.MethodGet, "/v1/campaigns/c1/watch", "", "forbidden")
-	room.Put(models.Campaign{ID: "secret", Kind: models.KindCoupon, Total: 9, Status: models.StatusPaused})
+	fake.Put(models.Campaign{ID: "secret", Kind: models.KindCoupon, Total: 9, Status: models.StatusPaused})
 	for _, path := range []string{"", "/stock"} {
 		ask(ada, http.MethodGet, "/v1/campaigns/secret"+path, "", "campaign_not_found")
 		ask(shop, http.MethodGet, "/v1/campaigns/secret"+path, "", "")
@@ -71,8 +71,8 @@ func TestUsers_TouchTheirOwnAlone(t *testing.T) {
 	require.Contains(t, string(ask(ada, http.MethodGet, "/v1/campaigns", "", "forbidden")), "viewer or admin. The token that was sent has user.")
 	ask(ada, http.MethodPost, "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "forbidden")
 	ask(eve, http.MethodGet, "/v1/claims/none", "", "claim_not_found")
-	require.Equal(t, models.ClaimClaimed, room.Campaigns["c1"].Rows[0].Status)
+	require.Equal(t, models.ClaimClaimed, fake.Campaigns["c1"].Rows[0].Status)
 	ask(ada, http.MethodPost, "/v1/claims/"+mine.ID+"/release", "", "")
-	require.Equal(t, models.ClaimReleased, room.Campaigns["c1"].Rows[0].Status)
+	require.Equal(t, models.ClaimReleased, fake.Campaigns["c1"].Rows[0].Status)
 	ask(token("root", "dibs:admin"), http.MethodPost, "/v1/campaigns", `{"id":"x","kind":"coupon","total":1}`, "")
 }

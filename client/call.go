@@ -91,7 +91,9 @@ func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Reque
 	switch {
 	case q.key != "":
 		req.Header.Set("Idempotency-Key", q.key)
-	case q.keysInside: // net/http sends no such header, but it resends such a request if a kept connection turns out to be closed
+	case q.keysInside:
+		// net/http sends no such header, but it resends such a request if a
+		// kept connection is found closed.
 		req.Header["Idempotency-Key"] = nil
 	}
 	if c.cfg.Token != "" {

@@ -154,15 +154,15 @@ func gated(t *testing.T, cfg client.Config) (*client.Client, *gate) {
 // claims starts a claim of the campaign for each user, in order, and
 // returns when all wait.
 func claims(ctx context.Context, c *client.Client, campaignID string, users ...string) map[string]chan outcome {
-	told := map[string]chan outcome{}
+	results := map[string]chan outcome{}
 	for _, user := range users {
-		told[user] = make(chan outcome, 1)
+		results[user] = make(chan outcome, 1)
 		started := time.Now()
 		go func() {
 			claim, err := c.Claim(ctx, client.ClaimRequest{CampaignID: campaignID, UserID: user})
-			told[user] <- outcome{claim, err, time.Since(started)}
+			results[user] <- outcome{claim, err, time.Since(started)}
 		}()
 		synctest.Wait()
 	}
-	return told
+	return results
 }

@@ -77,8 +77,8 @@ type scene struct {
 	claims   map[string]one
 }
 
-// toldOf is all that a caller can see, except ids and times.
-func toldOf(c client.Claim, err error) string {
+// resultOf is all that a caller can see, except ids and times.
+func resultOf(c client.Claim, err error) string {
 	var p *client.Problem
 	var unknown *client.OutcomeError
 	switch {
@@ -107,7 +107,7 @@ func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	})
 	<-h.held
 	var mu sync.Mutex
-	told, waiting := map[string]string{}, 0
+	results, waiting := map[string]string{}, 0
 	for name, o := range s.claims {
 		if !o.alone {
 			waiting++
@@ -119,7 +119,7 @@ func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			told[name] = toldOf(claim, err)
+			results[name] = resultOf(claim, err)
 			return nil
 		})
 	}
@@ -131,7 +131,7 @@ func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	for name, o := range s.claims {
 		require.Equal(t, batch != 1 && !o.alone, h.wasBatched(o.user), name)
 	}
-	return told
+	return results
 }
 
 // conformance prepares campaigns in every state, with claims of every kind.
@@ -235,22 +235,22 @@ func TestService_WhoeverLeavesIsToldTheTruth(t *testing.T) {
 	claim := func(ctx context.Context, c *client.Client, i int) (client.Claim, error) {
 		return c.Claim(ctx, client.ClaimRequest{CampaignID: id, UserID: fmt.Sprint("u", i), Key: fmt.Sprint("k", i)})
 	}
-	var told [users]outcome
+	var results [users]outcome
 	var g errgroup.Group
-	for i := range told {
+	for i := range results {
 		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%60)*time.Millisecond)
 			defer cancel()
 			if i%4 == 0 {
 				ctx = t.Context()
 			}
-			told[i].claim, told[i].err = claim(ctx, shop, i)
+			results[i].claim, results[i].err = claim(ctx, shop, i)
 			return nil
 		})
 	}
 	require.NoError(t, g.Wait())
 	met := map[string]int{}
-	for i, o := range told {
+	for i, o := range results {
 		again, err := claim(t.Context(), direct, i)
 		require.NoError(t, err)
 		switch {

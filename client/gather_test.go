@@ -36,8 +36,8 @@ func TestGather_TheFirstGoesAtOnceAndThoseWhoComeMeanwhileShareTheNextCall(t *te
 		require.True(t, g.came[1].batch)
 		require.Equal(t, []string{"b", "c", "d"}, g.came[1].users)
 		g.came[1].made()
-		for user, told := range others {
-			o := <-told
+		for user, results := range others {
+			o := <-results
 			require.NoError(t, o.err)
 			require.Equal(t, "c-"+user, o.claim.ID, "each has its own")
 		}
@@ -175,8 +175,8 @@ func TestGather_WhoLeavesTheQueueSurelyClaimedNothing(t *testing.T) {
 		require.Equal(t, time.Second, o.after)
 		g.open()
 		require.Equal(t, []string{"a", "b"}, g.came[1].users, "and is not sent")
-		for _, told := range []chan outcome{first["first"], stayed["a"], stayed["b"]} {
-			require.NoError(t, (<-told).err)
+		for _, results := range []chan outcome{first["first"], stayed["a"], stayed["b"]} {
+			require.NoError(t, (<-results).err)
 		}
 	})
 }
@@ -216,7 +216,7 @@ func TestGather_RetriesAreEachClaimsOwn(t *testing.T) {
 		}
 		c, g := gated(t, client.Config{})
 		first := claims(t.Context(), c, "c", "first")
-		told := claims(t.Context(), c, "c", "made", "sold", "late", "never", "doubt", "known")
+		results := claims(t.Context(), c, "c", "made", "sold", "late", "never", "doubt", "known")
 		attempts := map[string]int{}
 		for seen := 0; c.Lanes() > 0 || seen == 0; pass(time.Millisecond) {
 			seen = g.answer(seen, func(user string) string {
@@ -237,15 +237,15 @@ func TestGather_RetriesAreEachClaimsOwn(t *testing.T) {
 		for user := range plan {
 			require.Len(t, keys[user], 1, "the key of "+user)
 		}
-		for _, o := range []outcome{<-first["first"], <-told["made"], <-told["late"]} {
+		for _, o := range []outcome{<-first["first"], <-results["made"], <-results["late"]} {
 			require.NoError(t, o.err)
 		}
 		for _, user := range []string{"sold", "known"} {
-			o := <-told[user]
+			o := <-results[user]
 			require.ErrorIs(t, o.err, client.ErrSoldOut)
 			require.NotErrorIs(t, o.err, client.ErrOutcomeUnknown)
 		}
-		never, doubt := <-told["never"], <-told["doubt"]
+		never, doubt := <-results["never"], <-results["doubt"]
 		require.ErrorIs(t, never.err, client.ErrUnavailable)
 		require.NotErrorIs(t, never.err, client.ErrOutcomeUnknown)
 		var unknown *client.OutcomeError
@@ -280,7 +280,7 @@ func TestGather_ARefusedBatchIsAskedForClaimByClaim(t *testing.T) {
 			c, g := gated(t, client.Config{})
 			start := time.Now()
 			claims(t.Context(), c, "c", "first")
-			told := claims(t.Context(), c, "c", "a", "b")
+			results := claims(t.Context(), c, "c", "a", "b")
 			g.came[0].made()
 			g.requests()[1].answer <- refused
 			require.Len(t, g.requests(), 4, name)
@@ -291,8 +291,8 @@ func TestGather_ARefusedBatchIsAskedForClaimByClaim(t *testing.T) {
 			g.came[2].made()
 			g.came[3].answer <- problem(422, client.ErrInvalid)
 			synctest.Wait()
-			require.NoError(t, (<-told[g.came[2].users[0]]).err)
-			require.ErrorIs(t, (<-told[g.came[3].users[0]]).err, client.ErrInvalid)
+			require.NoError(t, (<-results[g.came[2].users[0]]).err)
+			require.ErrorIs(t, (<-results[g.came[3].users[0]]).err, client.ErrInvalid)
 			require.Zero(t, time.Since(start), "at once")
 		}
 	})
@@ -307,12 +307,12 @@ func TestGather_AnAnswerThatTellsNothingLeavesEachClaimInDoubt(t *testing.T) {
 		} {
 			c, g := gated(t, client.Config{})
 			claims(t.Context(), c, "c", "first")
-			told := claims(t.Context(), c, "c", "a", "b")
+			results := claims(t.Context(), c, "c", "a", "b")
 			g.came[0].made()
 			g.requests()[1].answer <- answer
 			for _, user := range []string{"a", "b"} {
 				var unknown *client.OutcomeError
-				require.ErrorAs(t, (<-told[user]).err, &unknown, name)
+				require.ErrorAs(t, (<-results[user]).err, &unknown, name)
 				require.Equal(t, g.came[1].keys[strings.Index("ab", user)], unknown.Key)
 			}
 			require.Len(t, g.requests(), 2, name)
@@ -330,12 +330,12 @@ func TestGather_EachReplayIsToldFromAClaim(t *testing.T) {
 			c, g := gated(t, client.Config{})
 			claims(t.Context(), c, "c", "first")
 			users := []string{"a", "b", "c"}
-			told := claims(t.Context(), c, "c", users...)
+			results := claims(t.Context(), c, "c", users...)
 			g.came[0].made()
 			name, value, _ := strings.Cut(header, ": ")
 			g.requests()[1].reply(accepted, name, value)
 			for i, user := range users {
-				require.Equal(t, replayed[i], (<-told[user]).claim.Replayed, header+user)
+				require.Equal(t, replayed[i], (<-results[user]).claim.Replayed, header+user)
 			}
 		}
 	})

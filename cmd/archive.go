@@ -31,7 +31,7 @@ The counters of a campaign count archived claims still (archived_claims says how
 its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An archived claim can't be
 looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until it ends.
 
-A campaign that can't be archived now is told with the reason; named by --campaign it is a failure.`,
+A campaign that can't be archived now is listed with the reason; named by --campaign it is a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
 			"  dibs archive --before 2026-01-01 --campaign spring-sale -o json",
 		PreRunE: func(c *cobra.Command, args []string) (err error) {

@@ -61,8 +61,8 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 		got := call(t, http.MethodPost, serve.url+"/v1/campaigns/wide/claims", `{"user_id":"w","quantity":6}`, "Idempotency-Key: w")
 		return got.status == http.StatusCreated
 	}, within, 20*time.Millisecond)
-	serve.post("/campaigns", `{"id":"gone","kind":"coupon","total":1}`)
-	require.Equal(t, http.StatusNoContent, call(t, http.MethodDelete, serve.url+"/v1/campaigns/gone", "").status)
+	serve.post("/campaigns", `{"id":"unused","kind":"coupon","total":1}`)
+	require.Equal(t, http.StatusNoContent, call(t, http.MethodDelete, serve.url+"/v1/campaigns/unused", "").status)
 	for _, id := range []string{"spring", "gala"} {
 		require.Equal(t, http.StatusOK, serve.post("/campaigns/"+id+"/close", ``).status)
 	}

@@ -46,7 +46,7 @@ func newBench(env Env) *cobra.Command {
 		Use:   "bench",
 		Short: "Send claims over HTTP at a set rate, or find the highest rate that keeps p99 low",
 		Long: `Sends claims at a constant rate, whatever the answers do, and counts each one's latency from the moment it was due: a
-service that stalls cannot hide the wait of those who would have come in the meantime. Or, with --ramp, looks for the highest rate
+service that stalls cannot hide the wait of claims that were due in the meantime. Or, with --ramp, finds the highest rate
 that keeps p99 below a limit and then measures a run at a share of it (--hold). A rate that fails is tried once more, and the
 one found must hold again: the table shows every try.
 

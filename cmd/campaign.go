@@ -145,7 +145,7 @@ func newCampaignCreate(env Env) *cobra.Command {
 	c.Flags().StringVar(&n.TimeZone, "time-zone", "", "in which the windows of limits begin; UTC unless given")
 	c.Flags().StringVar(&n.Currency, "currency", "", "ISO 4217; of packets")
 	c.Flags().StringVar(&n.SenderID, "sender", "", "user who gets back what is left of packets")
-	c.Flags().Int64Var(&n.LowStockAt, "low-stock-at", 0, "units left at which campaign.low_stock is told")
+	c.Flags().Int64Var(&n.LowStockAt, "low-stock-at", 0, "units left at which campaign.low_stock is sent")
 	c.Flags().DurationVar(&holdFor, "hold-for", 0, "how long a claim is held until it is redeemed, such as 15m; for ever unless given")
 	c.Flags().DurationVar(&holdMax, "hold-max", 0, "how long with extensions; twice as long unless given")
 	c.Flags().IntVar(&n.Shards, "shards", 0, "over how many Redis primaries; 1 unless given")
@@ -317,7 +317,7 @@ func newCampaignClose(env Env) *cobra.Command {
 
 func newCampaignDelete(env Env) *cobra.Command {
 	return aboutCampaign(env, cobra.Command{
-		Use: "delete CAMPAIGN", Short: "Delete a campaign that nobody ever claimed from, and show what it was",
+		Use: "delete CAMPAIGN", Short: "Delete a campaign that never had claims, and show what it was",
 		Example: "  dibs campaign delete spring",
 	}, func(ctx context.Context, q *question[client.Campaign]) error {
 		was, err := q.GetCampaign(ctx, q.id)

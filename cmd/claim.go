@@ -33,7 +33,7 @@ func newClaim(env Env) *cobra.Command {
 		req.CampaignID = q.id
 		return q.show(q.Claim(ctx, req))
 	})
-	c.Flags().StringVar(&req.UserID, "user", "", "who claims")
+	c.Flags().StringVar(&req.UserID, "user", "", "the user")
 	c.Flags().Int64Var(&req.Quantity, "quantity", 1, "units, all of them or none")
 	c.Flags().StringToStringVar(&req.Subjects, "subject", nil, "what limits are by beside the user, such as device=d1, once for each")
 	c.Flags().StringVar(&req.Key, "key", "", "idempotency key; made up unless given")
@@ -72,7 +72,7 @@ func newReopen(env Env) *cobra.Command {
 	var order, reason string
 	c := aboutClaim(env, cobra.Command{
 		Use: "reopen CLAIM", Short: "Take back that an order redeemed a claim, over HTTP",
-		Long:    "For an order that was refunded. The claim is claimed again and its hold begins anew; once for each order.",
+		Long:    "For an order that was refunded. The claim is claimed again and its hold starts again; once for each order.",
 		Example: "  dibs reopen 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --order 4711 --reason refunded",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
 		return q.show(q.Reopen(ctx, q.id, order, reason))

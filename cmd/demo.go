@@ -41,15 +41,15 @@ func newDemo(env Env) *cobra.Command {
 	var d demo
 	c := command(env, cobra.Command{
 		Use:   "demo",
-		Short: "Open a campaign, send a crowd at it over HTTP, and hold the books against what the crowd was told",
-		Long: `Opens a campaign, sends a crowd at it over real HTTP and prints the reconciled outcome: what the crowd was told,
+		Short: "Open a campaign, send a crowd at it over HTTP, and compare Redis and the database with the crowd's answers",
+		Long: `Opens a campaign, sends a crowd at it over real HTTP and prints the reconciled outcome: what the crowd got,
 what Redis says, what the database says. Exits 0 only if they agree, 3 if they don't.
 
-With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless told
+With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless set
 otherwise. A link that signs in with one click is printed before the crowd comes, and it serves on after the outcome, until interrupted.
 
 With --shards 4 the campaign is spread over four shards, as one that is too hot for one Redis primary is: each takes claims by
-itself, units move between them, and the outcome shows them. Own servers get as many partitions, unless told otherwise.
+itself, units move between them, and the outcome shows them. Own servers get as many partitions, unless set otherwise.
 
 With --durability mysql each yes waits until the database has its row.
 
@@ -136,7 +136,7 @@ func (d *demo) run(ctx context.Context, env Env, s *process.Stack, address <-cha
 	case addr := <-address:
 		err = d.play(ctx, env, s, "http://"+addr)
 	case err = <-served:
-		return errors.Join(err, errors.New("cmd: the service ended before the demo began"))
+		return errors.Join(err, errors.New("cmd: the service ended before the demo started"))
 	}
 	if d.keepRunning && ctx.Err() == nil {
 		<-ctx.Done()

@@ -138,9 +138,9 @@ func TestDemoToWatch(t *testing.T) {
 	go func() {
 		code <- cmd.Run(ctx, cmd.Env{Args: []string{"demo", "--console", "--last", "3s", "--users", "60", "--stock", "40"}, Stdout: &out, Stderr: &problems})
 	}()
-	told := regexp.MustCompile(`watch it at (http://\S+)(/console/campaigns/demo-\S+)\n.* within 5 minutes: (http://\S+)\n.*the token (\S{16,})\n`)
-	require.Eventually(t, func() bool { return told.MatchString(out.String()) || len(code) > 0 }, within, 5*time.Millisecond, "%s%s", &out, &problems)
-	found := told.FindStringSubmatch(out.String())
+	printed := regexp.MustCompile(`watch it at (http://\S+)(/console/campaigns/demo-\S+)\n.* within 5 minutes: (http://\S+)\n.*the token (\S{16,})\n`)
+	require.Eventually(t, func() bool { return printed.MatchString(out.String()) || len(code) > 0 }, within, 5*time.Millisecond, "%s%s", &out, &problems)
+	found := printed.FindStringSubmatch(out.String())
 	require.NotNil(t, found, "%s%s", &out, &problems)
 	require.NotContains(t, out.String(), "claims accepted", "the crowd is still there")
 	jar, err := cookiejar.New(nil)

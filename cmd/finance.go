@@ -14,7 +14,7 @@ Coupons move no money and are passed over.
 
 Its database is that of --finance-dsn, or else Dibs' own. While it is away events wait in Redis; they are kept there for every
 registered group, see 'dibs groups'. An event that can never be credited is parked with the reason and holds nothing up: see
-'dibs finance parked' and 'dibs finance replay'. docs/finance.md tells how to write such a service yourself, in any language.`,
+'dibs finance parked' and 'dibs finance replay'. docs/finance.md describes how to write such a service yourself, in any language.`,
 		Example: `  dibs finance --name finance-1 --metrics-addr 127.0.0.1:9093
   DIBS_FINANCE_DSN='books:secret@tcp(10.0.0.7:3306)/books' dibs finance`,
 	})

@@ -144,9 +144,9 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	got = run(t, s.environ, "finance", "replay", "no-such")
 	require.Equal(t, cmd.ExitFailed, got.code)
 	require.Contains(t, got.stderr, "no such")
-	var gone parkedMessage
-	decode(t, requireOK(t, run(t, s.environ, "finance", "discard", junk)), &gone)
-	require.Equal(t, junk, gone.ID, "what is deleted is printed")
+	var deleted parkedMessage
+	decode(t, requireOK(t, run(t, s.environ, "finance", "discard", junk)), &deleted)
+	require.Equal(t, junk, deleted.ID, "what is deleted is printed")
 	requireRefusal(t, run(t, s.environ, "finance", "discard", junk), cmd.ExitFailed, "no such")
 	require.Contains(t, requireOK(t, run(t, s.environ, "finance", "replay")), "credited 0, still parked 0")
 	log := requireOK(t, run(t, s.environ, "audit"))

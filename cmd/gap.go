@@ -52,7 +52,7 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 				map[string]string{"offset": to.EntryID})
 		})
 		if err == nil && !moved {
-			err = fmt.Errorf("%w: partition %d has moved since: look again", ErrDrift, g.Partition)
+			err = fmt.Errorf("%w: partition %d has moved since: run it again", ErrDrift, g.Partition)
 		}
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func TestAnOperatorAcceptsAGap(t *testing.T) {
 		require.NoError(t, db.Raw("SELECT state FROM streams WHERE partition_no = 0").Scan(&state).Error)
 		return state
 	}
-	eventually(t, "nobody notices", func() bool { return state() == "gap" })
+	eventually(t, "no process notices", func() bool { return state() == "gap" })
 	got := run(t, s.environ, "reconcile")
 	require.Equal(t, cmd.ExitDrift, got.code, got.stderr)
 	require.Regexp(t, `applied the claim stream up to 2\S+Z, and it begins at 2\S+Z.*--accept-gap`, got.stderr)

@@ -113,9 +113,9 @@ func TestAMisspelledCommandIsSuggested(t *testing.T) {
 		words[len(words)-1] += "x"
 		code, _, problems := runIn(t, nil, append(words, "-o", "json")...)
 		require.Equal(t, ExitUsage, code)
-		told := refused(t, problems)
-		require.Equal(t, "usage", told.Code)
-		require.Contains(t, told.Message, fmt.Sprintf("did you mean %q? Usage: %s COMMAND", c.Name(), c.Parent().CommandPath()))
+		printed := refused(t, problems)
+		require.Equal(t, "usage", printed.Code)
+		require.Contains(t, printed.Message, fmt.Sprintf("did you mean %q? Usage: %s COMMAND", c.Name(), c.Parent().CommandPath()))
 	}
 }
 
@@ -123,9 +123,9 @@ func TestAMisspelledCommandIsSuggested(t *testing.T) {
 func refused(t *testing.T, problems string) refusal {
 	t.Helper()
 	require.Equal(t, 1, strings.Count(problems, "\n"), problems)
-	var told struct{ Error refusal }
-	require.NoError(t, json.Unmarshal([]byte(problems), &told), problems)
-	return told.Error
+	var printed struct{ Error refusal }
+	require.NoError(t, json.Unmarshal([]byte(problems), &printed), problems)
+	return printed.Error
 }
 
 // overHTTPs are the first examples of the commands that call the API.
@@ -176,9 +176,9 @@ func TestEveryCommandOverHTTPNamesTheFlagAndTheVariable(t *testing.T) {
 			code, out, problems = runIn(t, []string{"DIBS_URL=" + gate.URL}, append(args, "-o", "json")...)
 			require.Equal(t, ExitFailed, code)
 			require.Empty(t, out)
-			told := refused(t, problems)
-			require.Equal(t, []string{"unauthorized", "Who are you?", "token"}, []string{told.Code, told.Detail, told.Field})
-			require.Contains(t, told.Message, "--token or DIBS_TOKEN")
+			printed := refused(t, problems)
+			require.Equal(t, []string{"unauthorized", "Who are you?", "token"}, []string{printed.Code, printed.Detail, printed.Field})
+			require.Contains(t, printed.Message, "--token or DIBS_TOKEN")
 		})
 	}
 }

@@ -22,7 +22,7 @@ again after an upgrade that adds tables.
   roles     what every role and command but migrate runs as; after 'dibs migrate'
   migrate   what 'dibs migrate' runs as
   finance   what 'dibs finance' runs as, with a database of its own
-  reader    somebody who looks`,
+  reader    an account that only reads`,
 		Example: "  dibs grants --user dibs_run | mysql\n  dibs grants --user dibs_migrate --account migrate --database shop",
 	}, func(context.Context, *cobra.Command, *config.Config) error {
 		for name, value := range map[string]string{"user": user, "host": host, "database": database} {

@@ -22,7 +22,7 @@ func printOutcome(w io.Writer, t crowd.Tally, a account) {
 	redis := cmp.Or(a.Redis, &compare.RedisFigures{})
 	rows := cmp.Or(a.Rows, &compare.RowFigures{})
 	out := printer.NewTable()
-	out.AppendHeader(table.Row{"", "the crowd was told", "Redis says", "the database says"})
+	out.AppendHeader(table.Row{"", "the crowd got", "Redis says", "the database says"})
 	out.AppendRow(table.Row{"claims accepted", printer.Number(t.Accepted), printer.Number(redis.Seq), printer.Number(rows.Claims)})
 	out.AppendRow(table.Row{"units taken", printer.Number(t.Units), printer.Number(redis.Taken), printer.Number(rows.Units)})
 	out.AppendRow(table.Row{"units left", "", printer.Number(redis.Remaining), printer.Number(a.MySQL.Remaining)})

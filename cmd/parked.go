@@ -87,8 +87,8 @@ func newParkedDiscard(env Env) *cobra.Command {
 	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "discard CLAIM", Short: "Give a parked claim up: its units are for sale again",
-		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again, the ledger has it, and claims.given_up tells
-the readers of the claim stream. Its payload stays in parked_events.`,
+		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again, the ledger has it, and readers of
+the claim stream get claims.given_up. Its payload stays in parked_events.`,
 		Example: "  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
 		PreRun:  func(_ *cobra.Command, args []string) { id = args[0] },
 	}, func(ctx context.Context, s *process.Stack) error {

@@ -45,7 +45,7 @@ here. A repair writes it if that works by now. A claim whose seq was given to an
 while stock lasts.
 
 A repair gives up no claim that was answered. What it can't restore it names, and exits 3. With --give-up-claims it gives
-these claims up: it prints their ids, their units are free again, and the claim stream is told (claims.given_up).
+these claims up: it prints their ids, their units are free again, and the claim stream gets claims.given_up.
 
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale -o json\n  dibs reconcile --campaign spring-sale --repair",

@@ -112,7 +112,7 @@ func TestReconcileFindsADriftAndRepairsIt(t *testing.T) {
 	require.Regexp(t, `(?m)^spring: .*\b3\b.*\b5\b`, got.stdout, "what differs, in both figures")
 	require.Regexp(t, `(?m)^dibs: .*1 of 1 campaigns`, got.stderr)
 	require.EqualValues(t, 2, s.number("SELECT drift FROM stock_watch WHERE campaign_id = 'spring'"))
-	require.Zero(t, s.number("SELECT COUNT(*) FROM repairs"), "a look changes nothing")
+	require.Zero(t, s.number("SELECT COUNT(*) FROM repairs"), "a comparison changes nothing")
 
 	got = run(t, s.environ, "reconcile", "--campaign", "spring", "-o", "json")
 	require.Equal(t, cmd.ExitDrift, got.code)

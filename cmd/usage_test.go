@@ -124,9 +124,9 @@ func TestVersionCommitAndDateAreTold(t *testing.T) {
 		require.Empty(t, got.stderr)
 		require.Equal(t, got.stdout, requireOK(t, run(t, nil, "version")))
 	}
-	var told map[string]string
-	decode(t, requireOK(t, run(t, nil, "version", "-o", "json")), &told)
-	require.NotEmpty(t, told["version"])
+	var printed map[string]string
+	decode(t, requireOK(t, run(t, nil, "version", "-o", "json")), &printed)
+	require.NotEmpty(t, printed["version"])
 }
 
 func TestBadUsageIsRefusedInOneLine(t *testing.T) {

@@ -136,7 +136,7 @@ func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 	}
 	claim()
 	eventually(t, "delivered", h.took(1))
-	for turns := 1; turns <= 2; turns++ {
+	for rounds := 1; rounds <= 2; rounds++ {
 		const lease = "dibs:consumer:webhooks:webhooks"
 		holder, err := s.rdb.Get(t.Context(), lease).Result()
 		require.NoError(t, err)
@@ -148,8 +148,8 @@ func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 			for range 10 { // faster than they are delivered
 				claim()
 			}
-			const told = "another process has taken over"
-			return strings.Count(one.problems.String()+two.problems.String(), told) == turns
+			const message = "another process has taken over"
+			return strings.Count(one.problems.String()+two.problems.String(), message) == rounds
 		})
 		eventually(t, "delivered in order", h.took(claimed))
 	}

@@ -86,13 +86,13 @@ func testQueries(t *testing.T, shards int) {
 			" VALUES (?, 'rain', ?, ?, ?, 1, 'claimed', ?, ?, NOW(), NOW())", e.ID, e.Shard, e.Seq, e.UserID, e.PacketID, *e.Amount)
 	}
 	const shared, backfill = "-- Ghosts, in a database shared with Dibs", "-- Backfill, in a database shared with Dibs"
-	faults := []string{"-- Holes", "-- Where the holes are", "-- Ghosts", shared, "-- Packets that were paid twice before the key was there",
+	faults := []string{"-- Holes", "-- Where the holes are", "-- Ghosts", shared, "-- Packets that were paid twice before the unique key existed",
 		"-- Accounts that are not the sum of their entries", backfill}
 	for _, name := range faults {
 		require.Zero(t, answers(t, db, queries[name]), name)
 	}
 	exec("UPDATE account_entries SET claimed_at = '2026-11-21 12:00:00' WHERE seq <= 2")
-	require.Equal(t, shards, answers(t, db, queries["-- A day's credits of claims, to hold against the settlement of the same day"]))
+	require.Equal(t, shards, answers(t, db, queries["-- A day's credits of claims, to compare with the settlement of the same day"]))
 
 	first := events[0].Shard
 	exec("UPDATE account_entries SET packet_id = CONCAT('double:', claim_id) WHERE shard = ? AND seq = 2", first)

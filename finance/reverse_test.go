@@ -29,10 +29,10 @@ func TestBooks_ADroppedClaimIsReversed(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
-		gone := packetClaim(1)
-		dropped := givenUp(2, gone)
+		revoked := packetClaim(1)
+		dropped := givenUp(2, revoked)
 		dropped.Type = models.EventClaimsDropped
-		for _, e := range []models.Event{gone, dropped, dropped, gone} {
+		for _, e := range []models.Event{revoked, dropped, dropped, revoked} {
 			require.NoError(t, books.Handle(t.Context(), e, nil))
 		}
 		entries, accounts := sumsOf(t, db)
@@ -55,24 +55,24 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
-		kept, gone, late := packetClaim(1), packetClaim(2), packetClaim(3)
+		kept, revoked, late := packetClaim(1), packetClaim(2), packetClaim(3)
 		requireHandled := func(events ...models.Event) {
 			t.Helper()
 			for _, err := range handIn(t, books, events...) {
 				require.NoError(t, err)
 			}
 		}
-		requireHandled(kept, gone)
+		requireHandled(kept, revoked)
 		for range 2 {
-			requireHandled(givenUp(9, gone, late, couponClaim(4)))
-			requireHandled(kept, gone, late)
+			requireHandled(givenUp(9, revoked, late, couponClaim(4)))
+			requireHandled(kept, revoked, late)
 			entries, accounts := sumsOf(t, db)
 			require.Equal(t, *kept.Amount, entries)
 			require.Equal(t, *kept.Amount, accounts)
 		}
 		var reversal finance.Entry
-		require.NoError(t, db.Where("claim_id = ?", "given_up:"+gone.ID).Take(&reversal).Error)
-		require.Equal(t, []any{gone.UserID, -*gone.Amount}, []any{reversal.UserID, reversal.Amount})
+		require.NoError(t, db.Where("claim_id = ?", "given_up:"+revoked.ID).Take(&reversal).Error)
+		require.Equal(t, []any{revoked.UserID, -*revoked.Amount}, []any{reversal.UserID, reversal.Amount})
 	})
 }
 
@@ -87,12 +87,12 @@ func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
 		lost.Shard, next.Shard = 1, 1
 		kept.Shard, kept.Seq = 2, lost.Seq
 		next.PacketID, next.Amount = lost.PacketID, lost.Amount
-		places := givenUp(9, kept)
-		places.Shard = 1
-		places.IDs, places.Seqs = nil, [][2]int64{{lost.Seq, lost.Seq}, {70, 90}}
-		other := places
+		ranges := givenUp(9, kept)
+		ranges.Shard = 1
+		ranges.IDs, ranges.Seqs = nil, [][2]int64{{lost.Seq, lost.Seq}, {70, 90}}
+		other := ranges
 		other.ID, other.CampaignID = eventID(10), "another"
-		for _, e := range []models.Event{kept, lost, other, places, next, places, lost} {
+		for _, e := range []models.Event{kept, lost, other, ranges, next, ranges, lost} {
 			require.NoError(t, handIn(t, books, e)[0])
 		}
 		entries, accounts := sumsOf(t, db)
@@ -131,9 +131,9 @@ func TestBooks_ThePacketOfAGivenUpClaimIsPaidToTheNext(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
-		gone, next := packetClaim(1), packetClaim(2)
-		next.PacketID, next.Amount, next.Seq = gone.PacketID, gone.Amount, gone.Seq
-		for _, e := range []models.Event{gone, givenUp(9, gone), next, gone, givenUp(9, gone), next} {
+		revoked, next := packetClaim(1), packetClaim(2)
+		next.PacketID, next.Amount, next.Seq = revoked.PacketID, revoked.Amount, revoked.Seq
+		for _, e := range []models.Event{revoked, givenUp(9, revoked), next, revoked, givenUp(9, revoked), next} {
 			require.NoError(t, handIn(t, books, e)[0])
 		}
 		entries, accounts := sumsOf(t, db)

@@ -77,10 +77,10 @@ func TestAHoldEndsThatLongAfterTheClaim(t *testing.T) {
 
 func TestClaimsOfAUserAreNewestFirst(t *testing.T) {
 	t.Parallel()
-	place := func(ms int64, id string) models.ClaimPlace {
+	position := func(ms int64, id string) models.ClaimPlace {
 		return models.PlaceOf(&models.Claim{ClaimedAt: models.TimeFromMs(ms), ID: id})
 	}
-	sorted := []models.ClaimPlace{place(9, "b"), place(9, "a"), place(8, "z"), place(8, ""), place(0, "zz")}
+	sorted := []models.ClaimPlace{position(9, "b"), position(9, "a"), position(8, "z"), position(8, ""), position(0, "zz")}
 	for i := range sorted {
 		for k := range sorted {
 			require.Equal(t, cmp.Compare(i, k), sorted[i].Compare(sorted[k]), "%v and %v", sorted[i], sorted[k])

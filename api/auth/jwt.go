@@ -52,7 +52,7 @@ func (j JWT) check() error {
 	case j.File == "" && j.URL == "":
 		return refuseSetting("JWKS_URL", "must be set, or DIBS_JWKS_FILE: without keys no JWT can be verified")
 	case j.File != "" && j.URL != "":
-		return refuseSetting("JWKS_FILE", "goes without DIBS_JWKS_URL: the keys come from one place")
+		return refuseSetting("JWKS_FILE", "goes without DIBS_JWKS_URL: the keys have one source")
 	case j.Issuer == "":
 		return refuseSetting("JWT_ISSUER", "is needed beside the keys: tokens of another issuer may be signed with them")
 	case j.Audience == "":

@@ -228,7 +228,7 @@ func TestJWT_TheFileOfKeysIsEmptiedOrGone(t *testing.T) {
 		es := newES256(t, "es")
 		file := filepath.Join(t.TempDir(), "jwks.json")
 		write(t, file, keySetOf(t, es))
-		g := tellingGate(t, auth.Tokens{JWT: auth.JWT{File: file, Issuer: issuer, Audience: audience, MaxAge: time.Hour}})
+		g := recordingGate(t, auth.Tokens{JWT: auth.JWT{File: file, Issuer: issuer, Audience: audience, MaxAge: time.Hour}})
 		token := es.token(t, map[string]any{"exp": time.Now().Add(24 * time.Hour).Unix()}, nil)
 		require.Equal(t, "ada", ask(g.Gate, token, auth.User))
 

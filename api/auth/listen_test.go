@@ -53,6 +53,6 @@ func TestDoor_ShortTokensStayAtHome(t *testing.T) {
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, setting, refused.Setting)
 		require.ErrorContains(t, err, "16 or more")
-		require.NotContains(t, err.Error(), long[1:], "no error tells a token")
+		require.NotContains(t, err.Error(), long[1:], "no error contains a token")
 	}
 }

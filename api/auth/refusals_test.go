@@ -20,16 +20,16 @@ import (
 	"dibs/api/auth"
 )
 
-type told struct {
+type recorded struct {
 	*auth.Gate
 	log      *bytes.Buffer
 	refusals []auth.Refusal
 	registry *prometheus.Registry
 }
 
-func tellingGate(t *testing.T, tokens auth.Tokens) *told {
+func recordingGate(t *testing.T, tokens auth.Tokens) *recorded {
 	t.Helper()
-	g := &told{log: &bytes.Buffer{}, registry: prometheus.NewRegistry()}
+	g := &recorded{log: &bytes.Buffer{}, registry: prometheus.NewRegistry()}
 	var err error
 	g.Gate, err = auth.New(auth.Config{
 		Addr: "127.0.0.1:80", Tokens: tokens, Logger: slog.New(slog.NewTextHandler(g.log, nil)), Registerer: g.registry,
@@ -39,7 +39,7 @@ func tellingGate(t *testing.T, tokens auth.Tokens) *told {
 	return g
 }
 
-func (g *told) ask(address, token string, need auth.Scope) string {
+func (g *recorded) ask(address, token string, need auth.Scope) string {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = address
 	r.Header.Set("Authorization", "Bearer "+token)
@@ -52,7 +52,7 @@ func (g *told) ask(address, token string, need auth.Scope) string {
 func TestWrongTokens_AreThrottledByAddressAndToldWithoutTheToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := tellingGate(t, auth.Tokens{Admin: "right", Viewer: "v1ewer"})
+		g := recordingGate(t, auth.Tokens{Admin: "right", Viewer: "v1ewer"})
 		for range 50 {
 			require.Equal(t, "unauthorized", g.ask("192.0.2.1:1000", "wr0ng", auth.Admin))
 		}
@@ -93,7 +93,7 @@ func TestGoodJWTs_PassWhateverElseTheirAddressSends(t *testing.T) {
 		es, other := newES256(t, "es"), newES256(t, "es")
 		file := t.TempDir() + "/jwks.json"
 		write(t, file, keySetOf(t, es))
-		g := tellingGate(t, auth.Tokens{JWT: auth.JWT{File: file, Issuer: issuer, Audience: audience}})
+		g := recordingGate(t, auth.Tokens{JWT: auth.JWT{File: file, Issuer: issuer, Audience: audience}})
 		unknownKey := other
 		unknownKey.id = "other"
 		good := 0
@@ -126,13 +126,13 @@ func TestGoodJWTs_PassWhateverElseTheirAddressSends(t *testing.T) {
 }
 
 // refused is the count of refusals for a reason.
-func (g *told) refused(t *testing.T, reason string) int {
+func (g *recorded) refused(t *testing.T, reason string) int {
 	t.Helper()
 	return int(g.value(t, "dibs_http_tokens_refused_total", reason))
 }
 
 // value is the value of a metric's series with a label.
-func (g *told) value(t *testing.T, metric, label string) float64 {
+func (g *recorded) value(t *testing.T, metric, label string) float64 {
 	t.Helper()
 	families, err := g.registry.Gather()
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func (g *told) value(t *testing.T, metric, label string) float64 {
 func TestWrongTokens_OfManyAddressesAreToldWithinBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := tellingGate(t, auth.Tokens{Admin: "right"})
+		g := recordingGate(t, auth.Tokens{Admin: "right"})
 		for i := range 20_000 {
 			g.ask(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), "wrong", auth.Admin)
 		}

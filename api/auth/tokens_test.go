@@ -108,7 +108,7 @@ func TestTokens_AreReadAgainWhenTheirFileChanges(t *testing.T) {
 
 		require.NoError(t, os.Remove(list))
 		<-time.After(time.Second)
-		require.Equal(t, "ann", ask(g, "second", auth.Admin), "a file that is gone changes nothing")
+		require.Equal(t, "ann", ask(g, "second", auth.Admin), "a missing file changes nothing")
 		write(t, list, "cid admin "+sum("third"))
 		<-time.After(time.Second)
 		require.Equal(t, "cid", ask(g, "third", auth.Admin))
@@ -122,12 +122,12 @@ func TestTokensFile_ALineThatIsWrongGrantsNothingAndTheOthersCount(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		list := filepath.Join(t.TempDir(), "tokens")
 		write(t, list, "ann admin "+sum("a"), "bob admin "+sum("b"))
-		g := tellingGate(t, auth.Tokens{File: list, Viewer: "v"})
+		g := recordingGate(t, auth.Tokens{File: list, Viewer: "v"})
 		require.InDelta(t, 2, g.value(t, "dibs_credentials_entries", "tokens"), 0)
 		write(t, list, "ann admin "+sum("a"), "cid admin sha256:12", strings.Repeat("x", 100_000), "dan viewer "+sum("d"))
 		<-time.After(time.Second)
 		for range 3 {
-			require.Equal(t, "unauthorized", ask(g.Gate, "b", auth.Admin), "its line is gone")
+			require.Equal(t, "unauthorized", ask(g.Gate, "b", auth.Admin), "its line was removed")
 			require.Equal(t, "ann", ask(g.Gate, "a", auth.Admin))
 			require.Equal(t, "dan", ask(g.Gate, "d", auth.Viewer))
 			<-time.After(time.Second)

@@ -15,12 +15,12 @@ import (
 
 func TestCampaignClaims_PagesFollowOneAnother(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10), apitest.Coupon("empty", 10))
+	fake := apitest.NewFake(apitest.Coupon("c1", 10), apitest.Coupon("empty", 10))
 	for i := range 7 {
 		status := []models.ClaimStatus{models.ClaimClaimed, models.ClaimReleased}[i%2]
-		room.Campaigns["c1"].Rows = append(room.Campaigns["c1"].Rows, models.Claim{ID: fmt.Sprint("id-", i), Status: status})
+		fake.Campaigns["c1"].Rows = append(fake.Campaigns["c1"].Rows, models.Claim{ID: fmt.Sprint("id-", i), Status: status})
 	}
-	h := apitest.NewServer(t, room, api.Config{})
+	h := apitest.NewServer(t, fake, api.Config{})
 	get := func(query string, code string) (page struct {
 		Claims []struct{ ID string }
 		Next   string
@@ -55,6 +55,6 @@ func TestCampaignClaims_PagesFollowOneAnother(t *testing.T) {
 	get("c1/claims?after=none", "invalid")
 	get("c1/claims?after=%00", "invalid")
 	get("c1/claims?limit=0", "invalid")
-	room.Fail = errors.New("mysql is away")
+	fake.Fail = errors.New("mysql is away")
 	get("c1/claims", "unavailable")
 }

@@ -65,17 +65,17 @@ func TestLookup_AClaimIsFoundAtOnceAndReadsAsItWasAnswered(t *testing.T) {
 // missing.
 func TestLookup_UnknownIsNotNotFound(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("spring", 100))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("spring", 100))
+	h := apitest.NewServer(t, fake, api.Config{})
 	c, _ := claimOf(t, h, "u")
-	room.OnAwait = func(context.Context) error { return errors.New("behind") }
+	fake.OnAwait = func(context.Context) error { return errors.New("behind") }
 	require.Equal(t, 200, statusOf(h, c.ID), "its row is there")
 	w := apitest.Ask(h, "GET", "/v1/claims/"+uuid.NewString(), "")
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 	require.Equal(t, "1", w.Header().Get("Retry-After"))
-	room.OnAwait = nil
+	fake.OnAwait = nil
 	require.Equal(t, 404, statusOf(h, uuid.NewString()))
-	room.Fail = errors.New("away")
+	fake.Fail = errors.New("away")
 	require.Equal(t, 503, statusOf(h, c.ID))
 }
 

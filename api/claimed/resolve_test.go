@@ -27,8 +27,8 @@ func aClaim(t *testing.T, h http.Handler, campaignID string) models.Claim {
 
 func TestResolve_AnswersAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 9))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 9))
+	h := apitest.NewServer(t, fake, api.Config{})
 	post := func(id, verb, body string) (int, string) {
 		w := apitest.Ask(h, "POST", "/v1/claims/"+id+"/"+verb, body)
 		var p struct{ Code, Status, Detail string }
@@ -62,7 +62,7 @@ func TestResolve_AnswersAreThoseOfTheContract(t *testing.T) {
 		require.Equal(t, q.status, status, "%s %s: %s", q.verb, q.body, says)
 		require.Equal(t, q.says, says, "%s %s", q.verb, q.body)
 	}
-	room.Fail = errors.New("away")
+	fake.Fail = errors.New("away")
 	status, says := post(redeemed.ID, "redeem", `{"order_id":"o1"}`)
 	require.Equal(t, []any{503, "unavailable"}, []any{status, says})
 }
@@ -71,8 +71,8 @@ func TestResolve_APacketIsNeither(t *testing.T) {
 	t.Parallel()
 	c := apitest.Coupon("p1", 9)
 	c.Kind = models.KindPacket
-	room := apitest.NewFake(c)
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(c)
+	h := apitest.NewServer(t, fake, api.Config{})
 	made := aClaim(t, h, "p1")
 	for _, verb := range []string{"redeem", "release"} {
 		w := apitest.Ask(h, "POST", "/v1/claims/"+made.ID+"/"+verb, `{`+map[string]string{"redeem": `"order_id":"o"`}[verb]+`}`)
@@ -100,12 +100,12 @@ func TestResolve_WaitsForTheRowOfAClaimThatWasJustMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewFake(apitest.Coupon("c1", 9))
-			h := apitest.NewServer(t, room, api.Config{})
+			fake := apitest.NewFake(apitest.Coupon("c1", 9))
+			h := apitest.NewServer(t, fake, api.Config{})
 			made := aClaim(t, h, "c1")
 			waits := 0
-			room.OnAwait = func(context.Context) error { waits++; return row.wait }
-			room.Absent.Store(row.misses)
+			fake.OnAwait = func(context.Context) error { waits++; return row.wait }
+			fake.Absent.Store(row.misses)
 			id := made.ID
 			if row.other {
 				id = "another"

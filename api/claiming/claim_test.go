@@ -20,18 +20,18 @@ import (
 
 func TestClaim_IsAnsweredWithTheClaim(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"Zoë <1>","quantity":3}`)
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"Zoë <1>","quantity":3}`)
 	require.Equal(t, 201, w.Code, w.Body)
 	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	require.Empty(t, w.Header().Get("Idempotent-Replayed"))
 	var c models.Claim
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &c))
 	require.Equal(t, models.Claim{
-		ID: room.Calls[0][0].ID.String(), CampaignID: "c1", UserID: "Zoë <1>", Quantity: 3, Seq: 1, Status: "claimed",
+		ID: fake.Calls[0][0].ID.String(), CampaignID: "c1", UserID: "Zoë <1>", Quantity: 3, Seq: 1, Status: "claimed",
 		ClaimedAt: models.NewTime(apitest.Now),
 	}, c)
-	require.EqualValues(t, 7, room.Calls[0][0].ID.Version())
+	require.EqualValues(t, 7, fake.Calls[0][0].ID.Version())
 }
 
 func TestClaim_SameKeyGetsTheFirstAnswerByteForByte(t *testing.T) {
@@ -65,9 +65,9 @@ func TestClaim_EveryRefusalOfTheScriptHasItsCode(t *testing.T) {
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewFake(apitest.Coupon("c1", 10))
-			room.OnClaim = answering(outcome, 5)
-			h := apitest.NewServer(t, room, api.Config{})
+			fake := apitest.NewFake(apitest.Coupon("c1", 10))
+			fake.OnClaim = answering(outcome, 5)
+			h := apitest.NewServer(t, fake, api.Config{})
 			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 			require.Equal(t, want.status, w.Code)
 			alone := apitest.RequireProblem(t, want.status, w.Header(), w.Body.Bytes(), want.code)
@@ -117,16 +117,16 @@ func TestClaim_OnlyWhatSurelyDidNotHappenIsUnavailable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewFake(apitest.Coupon("c1", 10))
-			room.OnClaim = failing(c.err)
-			h := apitest.NewServer(t, room, api.Config{})
+			fake := apitest.NewFake(apitest.Coupon("c1", 10))
+			fake.OnClaim = failing(c.err)
+			h := apitest.NewServer(t, fake, api.Config{})
 			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim, "Idempotency-Key: k")
 			p := apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), c.code)
 			require.Empty(t, p.ClaimID, "the client has its key")
 			w = apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 			p = apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), c.code)
 			if c.code == "outcome_unknown" {
-				require.Equal(t, room.Calls[1][0].ID.String(), p.ClaimID)
+				require.Equal(t, fake.Calls[1][0].ID.String(), p.ClaimID)
 			} else {
 				require.Empty(t, p.ClaimID)
 			}
@@ -136,53 +136,53 @@ func TestClaim_OnlyWhatSurelyDidNotHappenIsUnavailable(t *testing.T) {
 
 func TestClaim_PanickingClaimerIsOutcomeUnknown(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) { panic("oh") }
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	fake.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) { panic("oh") }
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "outcome_unknown")
-	room.Mu.Lock()
-	room.OnClaim = nil
-	room.Mu.Unlock()
+	fake.Mu.Lock()
+	fake.OnClaim = nil
+	fake.Mu.Unlock()
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code, "the combiner lives on")
 }
 
 func TestClaim_UnknownCampaignIsNotRemembered(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake()
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake()
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim)
 	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
-	room.Put(apitest.Coupon("new", 1))
+	fake.Put(apitest.Coupon("new", 1))
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/new/claims", apitest.OneClaim).Code, "created in the meantime, brought to Redis by the claim")
-	require.Equal(t, 2, room.Loads)
+	require.Equal(t, 2, fake.Loads)
 }
 
 func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
-	room.Campaigns["c1"].InRedis = false
+	fake.Campaigns["c1"].InRedis = false
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
-	require.Equal(t, 1, room.Loads)
+	require.Equal(t, 1, fake.Loads)
 
-	room.Campaigns["c1"].InRedis = false
-	room.Fail = errors.New("lost: it was loaded before")
+	fake.Campaigns["c1"].InRedis = false
+	fake.Fail = errors.New("lost: it was loaded before")
 	now.Add(time.Second)
 	for range 5 {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 		apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 	}
-	require.Equal(t, 2, room.Loads, "MySQL is not asked for every call")
+	require.Equal(t, 2, fake.Loads, "MySQL is not asked for every call")
 }
 
 func TestClaim_MySQLAwayDoesNotStopClaims(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	room.Fail = errors.New("mysql is away")
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	fake.Fail = errors.New("mysql is away")
+	h := apitest.NewServer(t, fake, api.Config{})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 	for _, q := range [][2]string{
 		{"GET", "/v1/campaigns/c1/stock"}, {"GET", "/v1/campaigns"}, {"GET", "/v1/campaigns/c1"}, {"POST", "/v1/campaigns/c1/close"},
@@ -200,8 +200,8 @@ func TestBatch_EachClaimOnItsOwnInOrder(t *testing.T) {
 	t.Parallel()
 	one := apitest.Coupon("c1", 10)
 	one.PerUser = 1
-	room := apitest.NewFake(one, apitest.Coupon("c2", 1))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(one, apitest.Coupon("c2", 1))
+	h := apitest.NewServer(t, fake, api.Config{})
 	body := `{"claims":[
 		{"campaign_id":"c1","user_id":"a","idempotency_key":"k1"},
 		{"campaign_id":"c2","user_id":"a"},
@@ -236,17 +236,17 @@ func TestBatch_EachClaimOnItsOwnInOrder(t *testing.T) {
 		"422 invalid claims[6]", "409 sold_out ", "201 c1a1", "201 c1c2",
 	}, line)
 	require.Empty(t, w.Header().Get("Idempotent-Replayed"), "not all are replays")
-	require.Len(t, room.Calls, 2, "one call a campaign")
+	require.Len(t, fake.Calls, 2, "one call a campaign")
 }
 
 // A key for the whole batch would be ignored, so a retry would claim twice.
 func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`, "Idempotency-Key: k")
 	require.Equal(t, "Idempotency-Key", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 }
 
 // The replays are named in a header because a replayed body is byte for
@@ -275,8 +275,8 @@ func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewFake(apitest.Coupon("c1", 1), apitest.Coupon("c2", 1))
-	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	fake := apitest.NewFake(apitest.Coupon("c1", 1), apitest.Coupon("c2", 1))
+	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		if m.ID == "c2" {
 			return nil, 0, lua.ErrOutcomeUnknown
 		}
@@ -286,7 +286,7 @@ func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 		}
 		return replies, 0, nil
 	}
-	h := apitest.NewServer(t, room, api.Config{UserRate: 0.4, Clock: now.Now})
+	h := apitest.NewServer(t, fake, api.Config{UserRate: 0.4, Clock: now.Now})
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"a"},{"campaign_id":"c1","user_id":"a"},
 		{"campaign_id":"c2","user_id":"b"},{"campaign_id":"c2","user_id":"c","idempotency_key":"k"},{"campaign_id":"none","user_id":"d"}]}`)
 	require.Equal(t, 200, w.Code)
@@ -304,8 +304,8 @@ func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewFake(apitest.Coupon("c1", 100))
-	h := apitest.NewServer(t, room, api.Config{UserRate: 0.5, Clock: now.Now})
+	fake := apitest.NewFake(apitest.Coupon("c1", 100))
+	h := apitest.NewServer(t, fake, api.Config{UserRate: 0.5, Clock: now.Now})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	apitest.RequireProblem(t, 429, w.Header(), w.Body.Bytes(), "rate_limited")
@@ -316,5 +316,5 @@ func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
 	require.Contains(t, w.Body.String(), `"status":429`)
 	now.Add(2 * time.Second)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
-	require.Equal(t, 3, room.Sent())
+	require.Equal(t, 3, fake.Sent())
 }

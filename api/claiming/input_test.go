@@ -93,23 +93,23 @@ func badClaims() []badBody {
 
 func TestBadClaims_AreRefusedByNameAndReachNobody(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, fake, api.Config{})
 	for _, c := range badClaims() {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", c.body)
 		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)
 		p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
 		require.Equal(t, c.field, p.Field, c.name)
 	}
-	require.Zero(t, room.Sent())
-	require.Zero(t, room.StateReads, "not even the campaign was looked up")
+	require.Zero(t, fake.Sent())
+	require.Zero(t, fake.StateReads, "not even the campaign was looked up")
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code, "control: a good one gets through")
 }
 
 func TestBadBatches(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10_000))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10_000))
+	h := apitest.NewServer(t, fake, api.Config{})
 	good := `{"campaign_id":"c1","user_id":"u"}`
 	many := func(n int) string { return `{"claims":[` + strings.TrimSuffix(strings.Repeat(good+",", n), ",") + `]}` }
 	for _, c := range []badBody{
@@ -130,11 +130,11 @@ func TestBadBatches(t *testing.T) {
 		p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
 		require.Equal(t, c.field, p.Field, c.name)
 	}
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", many(1000))
 	require.Equal(t, 200, w.Code)
 	require.Equal(t, 1000, strings.Count(w.Body.String(), `"status":201`), "control: 1,000 are fine")
-	for _, call := range room.Calls {
+	for _, call := range fake.Calls {
 		require.LessOrEqual(t, len(call), 128)
 	}
 }
@@ -143,9 +143,9 @@ func TestBadBatches(t *testing.T) {
 // claims.
 func TestBadClaims_APacketClaimIsOfOne(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(models.Campaign{ID: "p", Kind: models.KindPacket, Total: 10})
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(models.Campaign{ID: "p", Kind: models.KindPacket, Total: 10})
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/campaigns/p/claims", `{"user_id":"u","quantity":2}`)
 	require.Equal(t, "quantity", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
-	require.Zero(t, room.Sent())
+	require.Zero(t, fake.Sent())
 }

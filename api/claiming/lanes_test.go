@@ -24,11 +24,11 @@ import (
 func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewFake()
+	fake := apitest.NewFake()
 	for i := range 20 {
-		room.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
+		fake.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
 	}
-	s, h, _ := routes(room, now.Now)
+	s, h, _ := routes(fake, now.Now)
 	s.KeepInMemory(8, time.Minute)
 	claim := func(i int) {
 		now.Add(time.Millisecond)
@@ -40,9 +40,9 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 		claim(0)
 		require.LessOrEqual(t, s.Campaigns(), 8)
 	}
-	asked := room.StateReads
+	asked := fake.StateReads
 	claim(0)
-	require.Equal(t, asked, room.StateReads, "the one in use stayed")
+	require.Equal(t, asked, fake.StateReads, "the one in use stayed")
 	now.Add(2 * time.Minute)
 	claim(1)
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
@@ -142,12 +142,12 @@ func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
 	}{"of the campaign": {0, 1}, "of a user": {7, 0}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			room := apitest.NewFake(apitest.Coupon("c1", 9))
-			room.OnClaim = answering(models.OutcomeDamaged, c.remaining)
-			w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+			fake := apitest.NewFake(apitest.Coupon("c1", 9))
+			fake.OnClaim = answering(models.OutcomeDamaged, c.remaining)
+			w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-			require.Equal(t, c.loads, room.Loads)
-			require.Equal(t, 1+c.loads, room.Sent(), "what was loaded again is asked again, once")
+			require.Equal(t, c.loads, fake.Loads)
+			require.Equal(t, 1+c.loads, fake.Sent(), "what was loaded again is asked again, once")
 		})
 	}
 }

@@ -70,10 +70,10 @@ func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	t.Parallel()
 	scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})
 	require.NoError(t, err)
-	room := apitest.NewFake()
-	room.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
-	room.Put(models.Campaign{ID: "quiet", Total: 100, Version: 1})
-	d := &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}
+	fake := apitest.NewFake()
+	fake.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
+	fake.Put(models.Campaign{ID: "quiet", Total: 100, Version: 1})
+	d := &apitest.Definitions{Fake: fake, Scripts: scripts, Loaded: map[string]bool{}}
 	l := &losses{reports: make(map[string]lua.Position)}
 	l.set(lua.Signals{}, nil)
 	s := realServer(t, d, func(deps *api.Deps) { deps.Losses = l })

@@ -21,13 +21,13 @@ import (
 // it got.
 type watchful struct {
 	*apitest.Definitions
-	mu   sync.Mutex
-	told []lua.Position
+	mu       sync.Mutex
+	reported []lua.Position
 }
 
 func (w *watchful) Recover(_ context.Context, _ string, seen lua.Position) (lua.Meta, error) {
 	w.mu.Lock()
-	w.told = append(w.told, seen)
+	w.reported = append(w.reported, seen)
 	w.mu.Unlock()
 	return lua.Meta{}, apitest.ErrLost
 }
@@ -39,9 +39,9 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	rdb := testenv.Redis(t)
 	scripts, err := lua.New(rdb.Client(), lua.Options{})
 	require.NoError(t, err)
-	room := apitest.NewFake()
-	room.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
-	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
+	fake := apitest.NewFake()
+	fake.Put(models.Campaign{ID: "spring", Total: 100, Version: 1})
+	w := &watchful{Definitions: &apitest.Definitions{Fake: fake, Scripts: scripts, Loaded: map[string]bool{}}}
 	h := apitest.AtHome(realServer(t, w.Definitions, func(deps *api.Deps) { deps.Loader = w }).Handler())
 	claim := func(user string) int {
 		return apitest.Ask(h, http.MethodPost, "/v1/campaigns/spring/claims", `{"user_id":"`+user+`"}`).Code
@@ -61,15 +61,15 @@ func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	held, err := rdb.Client().HMGet(t.Context(), key, "taken", "seq").Result()
 	require.NoError(t, err)
 	require.Equal(t, []any{"1", "1"}, held, "nothing was taken")
-	require.Equal(t, lua.Position{Epoch: 1, Seq: 2, Units: 2}, w.told[0])
+	require.Equal(t, lua.Position{Epoch: 1, Seq: 2, Units: 2}, w.reported[0])
 }
 
 // A process without claims of a campaign must take the position from MySQL.
 func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		inMySQL models.Campaign
-		told    lua.Position
+		inMySQL  models.Campaign
+		reported lua.Position
 	}{
 		"rows":               {models.Campaign{Epoch: 1, Sold: 5}, lua.Position{Epoch: 1, Units: 5}},
 		"what was lost":      {models.Campaign{Epoch: 1, Sold: 2, LostUnits: 2, GivenUpUnits: 1}, lua.Position{Epoch: 1, Units: 5}},
@@ -85,18 +85,18 @@ func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 			_, err = scripts.Load(t.Context(), &one)
 			require.NoError(t, err)
 			c.inMySQL.ID, c.inMySQL.Total, c.inMySQL.Version = "spring", 100, 1
-			room := apitest.NewFake()
-			room.Put(c.inMySQL)
-			w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
+			fake := apitest.NewFake()
+			fake.Put(c.inMySQL)
+			w := &watchful{Definitions: &apitest.Definitions{Fake: fake, Scripts: scripts, Loaded: map[string]bool{}}}
 			s := realServer(t, w.Definitions, func(deps *api.Deps) { deps.Loader = w })
 			code := apitest.Ask(apitest.AtHome(s.Handler()), http.MethodPost, "/v1/campaigns/spring/claims", apitest.OneClaim).Code
-			if c.told == (lua.Position{}) {
+			if c.reported == (lua.Position{}) {
 				require.Equal(t, http.StatusCreated, code)
-				require.Empty(t, w.told)
+				require.Empty(t, w.reported)
 				return
 			}
 			require.Equal(t, http.StatusServiceUnavailable, code)
-			require.Equal(t, []lua.Position{c.told}, w.told)
+			require.Equal(t, []lua.Position{c.reported}, w.reported)
 		})
 	}
 }

@@ -51,17 +51,17 @@ func (h *hanging) ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position,
 	return h.Fake.ClaimAfter(ctx, m, seen, reqs)
 }
 
-// newRoom makes routes over a Redis that can hang.
-func newRoom(campaigns ...models.Campaign) (*hanging, func(path, body string) (int, wire.ProblemJSON), func() error) {
-	room := &hanging{Fake: apitest.NewFake(campaigns...)}
-	_, h, group := routes(room, time.Now)
+// newHanging makes routes over a Redis that can hang.
+func newHanging(campaigns ...models.Campaign) (*hanging, func(path, body string) (int, wire.ProblemJSON), func() error) {
+	fake := &hanging{Fake: apitest.NewFake(campaigns...)}
+	_, h, group := routes(fake, time.Now)
 	ask := func(id, body string) (int, wire.ProblemJSON) {
 		w := apitest.Ask(h, http.MethodPost, "/v1/campaigns/"+id+"/claims", body)
 		var p wire.ProblemJSON
 		_ = json.Unmarshal(w.Body.Bytes(), &p)
 		return w.Code, p
 	}
-	return room, ask, func() error { return group.Stop(context.Background()) }
+	return fake, ask, func() error { return group.Stop(context.Background()) }
 }
 
 // servers is all of Redis and MySQL that claims need.
@@ -73,10 +73,10 @@ type servers interface {
 }
 
 // routes are the claim routes without the rest of a server.
-func routes(room servers, clock func() time.Time) (*claiming.Routes, http.Handler, *workers.Group) {
+func routes(fake servers, clock func() time.Time) (*claiming.Routes, http.Handler, *workers.Group) {
 	group := &workers.Group{}
 	s := claiming.New(claiming.Config{
-		Claimer: room, States: room, Loader: room, Campaigns: room, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
+		Claimer: fake, States: fake, Loader: fake, Campaigns: fake, Workers: group, ClaimsPerCall: 8, ClaimsInFlight: 2,
 		QueueWait: time.Second, CallTimeout: 3 * time.Second, Clock: clock,
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
@@ -89,7 +89,7 @@ func routes(room servers, clock func() time.Time) (*claiming.Routes, http.Handle
 func TestARefusalSaysWhatItKnows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, ask, stop := newRoom(models.Campaign{ID: "c", Total: 10, PerUser: 3, TimeZone: "Asia/Tokyo"})
+		_, ask, stop := newHanging(models.Campaign{ID: "c", Total: 10, PerUser: 3, TimeZone: "Asia/Tokyo"})
 		status, _ := ask("c", `{"user_id":"ada"}`)
 		require.Equal(t, 201, status)
 		_, p := ask("c", `{"user_id":"ada","quantity":3}`)
@@ -112,8 +112,8 @@ func TestARefusalSaysWhatItKnows(t *testing.T) {
 func TestALimitOfADayNamesItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		room, ask, stop := newRoom(models.Campaign{ID: "c", Total: 10, PerUserPerDay: 2, TimeZone: "Asia/Tokyo"})
-		room.OnClaim = func(_ context.Context, _ lua.Meta, _ []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		fake, ask, stop := newHanging(models.Campaign{ID: "c", Total: 10, PerUserPerDay: 2, TimeZone: "Asia/Tokyo"})
+		fake.OnClaim = func(_ context.Context, _ lua.Meta, _ []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 			return []lua.ClaimReply{{Outcome: models.OutcomeUserDayLimit}}, 5, nil
 		}
 		_, p := ask("c", `{"user_id":"ada"}`)
@@ -132,10 +132,10 @@ func TestALimitOfADayNamesItsEnd(t *testing.T) {
 func TestARedisThatHangsIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		room, ask, stop := newRoom(models.Campaign{ID: "c", Total: 100})
+		fake, ask, stop := newHanging(models.Campaign{ID: "c", Total: 100})
 		status, _ := ask("c", `{"user_id":"ada"}`)
 		require.Equal(t, 201, status)
-		room.hangs.Store(true)
+		fake.hangs.Store(true)
 		go ask("c", `{"user_id":"bob"}`)
 		time.Sleep(time.Second) //nolint:forbidigo // a bubble's time
 		for range 100 {
@@ -145,11 +145,11 @@ func TestARedisThatHangsIsKnown(t *testing.T) {
 			require.Equal(t, wire.CodeUnavailable, p.Code, "it was not sent")
 			require.Less(t, time.Since(start), 100*time.Millisecond)
 		}
-		require.LessOrEqual(t, room.probes.Load(), int64(4), "one asks for all")
-		room.hangs.Store(false)
+		require.LessOrEqual(t, fake.probes.Load(), int64(4), "one asks for all")
+		fake.hangs.Store(false)
 		time.Sleep(time.Second) //nolint:forbidigo // a bubble's time
 		status, _ = ask("c", `{"user_id":"dan"}`)
-		require.Equal(t, 201, status, "though nobody asked in between")
+		require.Equal(t, 201, status, "without a request in between")
 		time.Sleep(5 * time.Second) //nolint:forbidigo // a bubble's time
 		require.NoError(t, stop())
 	})

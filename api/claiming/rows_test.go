@@ -102,9 +102,9 @@ func newShop(t *testing.T) *shop {
 	rdb := testenv.Redis(t).Client()
 	scripts, err := lua.New(rdb, lua.Options{Durability: lua.MySQL})
 	require.NoError(t, err)
-	room := apitest.NewFake()
-	room.Put(models.Campaign{ID: "spring", Total: 100_000, Version: 1})
-	w := &watchful{Definitions: &apitest.Definitions{Fake: room, Scripts: scripts, Loaded: map[string]bool{}}}
+	fake := apitest.NewFake()
+	fake.Put(models.Campaign{ID: "spring", Total: 100_000, Version: 1})
+	w := &watchful{Definitions: &apitest.Definitions{Fake: fake, Scripts: scripts, Loaded: map[string]bool{}}}
 	s := &shop{table: &table{scripts: scripts, rdb: rdb, has: map[string]bool{}}}
 	s.h = apitest.AtHome(realServer(t, w.Definitions, func(deps *api.Deps) { deps.Loader, deps.Rows = w, s.table }).Handler())
 	return s
@@ -122,7 +122,7 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	require.Eventually(t, func() bool { return s.questions() > 0 }, time.Minute, time.Millisecond, "it asks without a signal, too")
 	select {
 	case got := <-answered:
-		require.Fail(t, "told before MySQL has it", got.Body)
+		require.Fail(t, "answered before MySQL has it", got.Body)
 	default:
 	}
 	s.commit(t.Context())

@@ -17,16 +17,16 @@ import (
 
 // twoShards is a campaign of two shards. answer answers its claims. shardOf
 // has the shard that each user's claim was sent to.
-func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Fake, shardOf map[string]string) {
-	room = apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
+func twoShards(answer func(call int) (models.Outcome, error)) (fake *apitest.Fake, shardOf map[string]string) {
+	fake = apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
 	for i := range 2 {
-		room.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
+		fake.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
 	}
 	shardOf = make(map[string]string)
 	calls := 0
-	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
-		room.Mu.Lock()
-		defer room.Mu.Unlock()
+	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+		fake.Mu.Lock()
+		defer fake.Mu.Unlock()
 		calls++
 		replies := make([]lua.ClaimReply, len(reqs))
 		outcome, err := answer(calls)
@@ -36,7 +36,7 @@ func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Fak
 		}
 		return replies, 0, err
 	}
-	return room, shardOf
+	return fake, shardOf
 }
 
 // A slow proof of sold out holds from its start. Otherwise returned units
@@ -44,14 +44,14 @@ func twoShards(answer func(call int) (models.Outcome, error)) (room *apitest.Fak
 func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
+	fake, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
 	proofs := 0
-	room.OnRefill = func() (models.Refill, error) {
+	fake.OnRefill = func() (models.Refill, error) {
 		proofs++
 		now.Add(lasts)
 		return models.Refill{SoldOutFrom: 1}, nil
 	}
-	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	for range 3 {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
 		apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "sold_out")
@@ -63,23 +63,23 @@ func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 // fails.
 func TestShards_TheSecondCallMayEndUnknown(t *testing.T) {
 	t.Parallel()
-	room, _ := twoShards(func(call int) (models.Outcome, error) {
+	fake, _ := twoShards(func(call int) (models.Outcome, error) {
 		if call == 1 {
 			return models.OutcomeDry, nil
 		}
 		return "", lua.ErrOutcomeUnknown
 	})
-	room.OnRefill = func() (models.Refill, error) { return models.Refill{}, nil }
-	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+	fake.OnRefill = func() (models.Refill, error) { return models.Refill{}, nil }
+	w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "outcome_unknown")
 }
 
 // If a refill fails, a dry shard must not count as sold out.
 func TestShards_DryIsNotSoldOut(t *testing.T) {
 	t.Parallel()
-	room, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
-	room.OnRefill = func() (models.Refill, error) { return models.Refill{}, errors.New("redis is away") }
-	w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
+	fake, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
+	fake.OnRefill = func() (models.Refill, error) { return models.Refill{}, errors.New("redis is away") }
+	w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
@@ -87,8 +87,8 @@ func TestShards_DryIsNotSoldOut(t *testing.T) {
 // the same one.
 func TestShards_ABatchFindsTheSameShards(t *testing.T) {
 	t.Parallel()
-	room, shardOf := twoShards(func(int) (models.Outcome, error) { return models.OutcomePaused, nil })
-	h := apitest.NewServer(t, room, api.Config{})
+	fake, shardOf := twoShards(func(int) (models.Outcome, error) { return models.OutcomePaused, nil })
+	h := apitest.NewServer(t, fake, api.Config{})
 	alone := make(map[string]string)
 	for i := range 20 {
 		body := fmt.Sprintf(`{"user_id":"user-%d"}`, i)

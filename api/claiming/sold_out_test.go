@@ -61,23 +61,23 @@ func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewFake(apitest.Coupon("c1", 0))
-	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
-	room.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	fake := apitest.NewFake(apitest.Coupon("c1", 0))
+	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
+	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		now.Add(lasts)
-		return room.Sums(m, reqs)
+		return fake.Sums(m, reqs)
 	}
 	for range 3 {
 		require.Equal(t, 409, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`).Code)
 	}
-	require.Equal(t, 3, room.Sent(), "no one is refused on what was so that long ago")
+	require.Equal(t, 3, fake.Sent(), "no one is refused on what was so that long ago")
 }
 
 func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewFake(apitest.Coupon("c1", 1))
-	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	fake := apitest.NewFake(apitest.Coupon("c1", 1))
+	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	claim := func(want int, headers ...string) {
 		t.Helper()
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`, headers...)
@@ -90,25 +90,25 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	for range 10 {
 		claim(409)
 	}
-	require.Equal(t, 1, room.Sent(), "the crowd that came too late")
+	require.Equal(t, 1, fake.Sent(), "the crowd that came too late")
 	claim(201, "Idempotency-Key: k")
 	claim(409, "Idempotency-Key: k2")
-	require.Equal(t, 3, room.Sent(), "who has a key always asks")
+	require.Equal(t, 3, fake.Sent(), "who has a key always asks")
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"x"},{"campaign_id":"c1","user_id":"x","idempotency_key":"k3"}]}`)
 	require.Equal(t, 200, w.Code)
-	require.Equal(t, 4, room.Sent())
+	require.Equal(t, 4, fake.Sent())
 
 	now.Add(lasts)
 	claim(409)
 	claim(409)
-	require.Equal(t, 5, room.Sent(), "one looks again")
+	require.Equal(t, 5, fake.Sent(), "one checks again")
 
 	require.Equal(t, 200, apitest.Ask(h, "PATCH", "/v1/campaigns/c1", `{"total":2}`).Code)
 	claim(201)
 	claim(409)
-	room.Mu.Lock()
-	room.Campaigns["c1"].Total = 3 // by another process
-	room.Mu.Unlock()
+	fake.Mu.Lock()
+	fake.Campaigns["c1"].Total = 3 // by another process
+	fake.Mu.Unlock()
 	claim(409)
 	now.Add(lasts)
 	claim(201)
@@ -120,15 +120,15 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 // A refusal of a large claim must not refuse smaller ones.
 func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 	t.Parallel()
-	room, _ := twoShards(func(call int) (models.Outcome, error) {
+	fake, _ := twoShards(func(call int) (models.Outcome, error) {
 		return []models.Outcome{models.OutcomeDry, models.OutcomeClaimed}[call-1], nil
 	})
-	room.OnRefill = func() (models.Refill, error) { return models.Refill{SoldOutFrom: 6}, nil }
+	fake.OnRefill = func() (models.Refill, error) { return models.Refill{SoldOutFrom: 6}, nil }
 	now := &apitest.Clock{At: apitest.Now}
-	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	for _, c := range []struct{ quantity, status, sent int }{{6, 409, 1}, {6, 409, 1}, {7, 409, 1}, {5, 201, 2}} {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u","quantity":%d}`, c.quantity))
-		require.Equal(t, []int{c.status, c.sent}, []int{w.Code, room.Sent()})
+		require.Equal(t, []int{c.status, c.sent}, []int{w.Code, fake.Sent()})
 	}
 }
 
@@ -137,19 +137,19 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	room := apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
+	fake := apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
 	for i := range 2 {
-		room.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
+		fake.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
 	}
 	outcome, proofs := models.OutcomeDry, 0
-	room.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	fake.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		return []lua.ClaimReply{{Outcome: outcome}}, 0, nil
 	}
-	room.OnRefill = func() (models.Refill, error) {
+	fake.OnRefill = func() (models.Refill, error) {
 		proofs++
 		return models.Refill{SoldOutFrom: 1}, nil
 	}
-	h := apitest.NewServer(t, room, api.Config{Clock: now.Now})
+	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	refused := func(code string) {
 		t.Helper()
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
@@ -158,7 +158,7 @@ func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	for range 5 {
 		refused("sold_out")
 	}
-	require.Equal(t, []int{1, 1}, []int{proofs, room.Sent()})
+	require.Equal(t, []int{1, 1}, []int{proofs, fake.Sent()})
 	for range 4 { // every half of its lifetime
 		now.Add(lasts / 2)
 		before := proofs
@@ -166,7 +166,7 @@ func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 			refused("sold_out")
 		}
 		require.Equal(t, before+1, proofs, "one claim finds out again")
-		require.Equal(t, proofs, room.Sent())
+		require.Equal(t, proofs, fake.Sent())
 	}
 	outcome = models.OutcomePaused
 	now.Add(lasts / 2)

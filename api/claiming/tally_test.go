@@ -17,8 +17,8 @@ import (
 // sent or not. Claims and replays don't.
 func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})
-	s, h, _ := routes(room, time.Now)
+	fake := apitest.NewFake(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})
+	s, h, _ := routes(fake, time.Now)
 	claim := func(id string) int {
 		return apitest.Ask(h, "POST", "/v1/campaigns/"+id+"/claims", apitest.OneClaim, "Idempotency-Key: k").Code
 	}

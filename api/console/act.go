@@ -300,7 +300,7 @@ func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wir
 		a.Title = "Take back the redeem of " + claim.UserID
 		a.Effects = []string{"The claim does not belong to the order “" + claim.OrderID + "” any more: it can be " +
 			"redeemed by another, or released. " +
-			"Its hold begins anew, if the campaign has one.", "The same can't be done again for this order."}
+			"Its hold starts again, if the campaign has one.", "The same can't be done again for this order."}
 	case "extend":
 		name = "by"
 		a.Title = "Extend the hold of " + claim.UserID

@@ -358,7 +358,7 @@ func TestPagesInABrowser(t *testing.T) {
 	b.until("location.pathname === '/console/campaigns/spring' || (document.querySelector('[data-id=spring] a').click(), false)")
 	b.until("document.querySelectorAll('.uplot canvas').length === 5")
 	b.until("[...document.querySelectorAll('#plot-rates .u-legend th')].some((e) => e.textContent.includes('user limit'))")
-	b.text("gone in")
+	b.text("sold out in")
 	b.text("Last flushes")
 	b.accessible("campaign")
 	b.until(fmt.Sprintf("Number(document.querySelector('progress').value) < %d", total*2/5))
@@ -480,12 +480,12 @@ func TestTroubleIsMarked(t *testing.T) {
 	for path, root := range map[string]string{"/console": "[data-id=spring]", "/console/campaigns/spring": "#campaign"} {
 		b.visit(path)
 		b.until("window.feed && window.feed.onmessage")
-		tell := func(event string) {
+		send := func(event string) {
 			_ = eval[bool](b, `window.feed.onmessage({data: JSON.stringify({campaign_id: 'spring', at: '2027-01-01T00:00:10.000Z',
 				books_as_of: '2027-01-01T00:00:10.000Z', status: 'open', total: 100, claimed: 60, remaining: 40, backlog: 5, backlog_age_ms: 7000,
 				accepted_per_s: 1, refused_per_s: {sold_out: 2.5}, in_redis: true, flush_ms: 3, ...`+event+`})}); true`)
 		}
-		tell("{}")
+		send("{}")
 		figure := func(name string) string {
 			return eval[string](b, "document.querySelector('"+root+" [data-figure="+name+"]').textContent")
 		}
@@ -500,12 +500,12 @@ func TestTroubleIsMarked(t *testing.T) {
 			"{in_redis: false}": "open", "{books_as_of: '0001-01-01T00:00:00.000Z'}": "open", "{backlog: 1, parked: 1}": "1 unit parked",
 			"{books_as_of: '2027-01-01T00:00:00.000Z'}": "open",
 		} {
-			tell(event)
+			send(event)
 			require.Equal(t, marks, shown(), "%s %s", path, event)
 		}
-		tell("{first: true}")
+		send("{first: true}")
 		require.Equal(t, []string{"–", "–"}, []string{figure("accepted"), figure("refused")}, "the first event knows no rates")
-		tell("{drift: 4, parked: 1}")
+		send("{drift: 4, parked: 1}")
 		b.accessible("trouble on " + path)
 	}
 	require.Empty(t, b.said())

@@ -31,7 +31,7 @@ func TestWhoIsNotSignedInSeesNothing(t *testing.T) {
 		got := p.get(path)
 		require.Equal(t, 303, got.status, path)
 		require.True(t, strings.HasPrefix(got.header.Get("Location"), "/console/sign-in"), path)
-		require.Equal(t, 401, p.do("GET", path, nil, "Accept", "text/event-stream").status, "a script is told plainly: %s", path)
+		require.Equal(t, 401, p.do("GET", path, nil, "Accept", "text/event-stream").status, "a script is refused plainly: %s", path)
 	}
 	require.Equal(t, 401, p.post("/console/campaigns/spring/close", url.Values{}).status)
 	require.NotContains(t, s.api("GET", "/v1/campaigns/spring", ""), "closed")
@@ -366,27 +366,27 @@ func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, sqlstore.Close(db)) }()
 	require.NoError(t, db.Exec("INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at) VALUES (?, 'spring', 'ada', ?, '{}', ?)",
-		ids[1], "its place is taken", "2099-01-01 00:00:00.000").Error)
+		ids[1], "its seq is taken", "2099-01-01 00:00:00.000").Error)
 	p := s.person()
 	p.signIn(viewer)
 	life := func(q string) []string {
 		_, text, found := strings.Cut(p.get("/console/find?q="+q).text, "What happened, in order")
 		require.True(t, found, q)
-		var told []string
+		var lives []string
 		for _, line := range regexp.MustCompile(`<b>([^<]*)</b>.*?/console/claims/([^"]*)"`).FindAllStringSubmatch(text, -1) {
-			told = append(told, fmt.Sprint(slices.Index(ids, line[2]), " ", line[1]))
+			lives = append(lives, fmt.Sprint(slices.Index(ids, line[2]), " ", line[1]))
 		}
-		return told
+		return lives
 	}
 	ada := life("ada")
 	require.Equal(t, "0 Claimed", ada[0])
 	require.Subset(t, ada, []string{"1 Claimed", "0 In MySQL", "1 In MySQL", "0 Redeemed", "1 Released"})
 	require.Equal(t, "1 Parked", ada[len(ada)-1])
-	require.Contains(t, p.get("/console/find?q=ada").text, "its place is taken")
+	require.Contains(t, p.get("/console/find?q=ada").text, "its seq is taken")
 	order := life("order-7")
 	require.Subset(t, order, []string{"0 Claimed", "2 Claimed", "0 Redeemed", "2 Redeemed"})
 	require.NotContains(t, strings.Join(order, ","), "1 ", "the order has nothing to do with it")
-	require.Contains(t, p.get("/console/trouble").text, "its place is taken")
+	require.Contains(t, p.get("/console/trouble").text, "its seq is taken")
 
 	require.Contains(t, p.get("/console/trouble").text, "No endpoint has failed")
 	require.NoError(t, db.Exec("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at)"+

@@ -82,19 +82,19 @@ func TestACrowdOfReadersAsksNoServer(t *testing.T) {
 			pass(live.Every)
 		}
 		reads := func() int {
-			r.room.Mu.Lock()
-			defer r.room.Mu.Unlock()
-			return r.room.StateReads
+			r.fake.Mu.Lock()
+			defer r.fake.Mu.Unlock()
+			return r.fake.StateReads
 		}
 		require.LessOrEqual(t, reads(), 11, "one a turn, and the first")
 
 		r.claim("c", 1)
-		r.change(func(room *apitest.Fake) { room.Fail = errors.New("mysql is away") })
+		r.change(func(fake *apitest.Fake) { fake.Fail = errors.New("mysql is away") })
 		_, _ = r.public("c")
 		synctest.Wait()
 		_, got := r.public("c")
 		require.EqualValues(t, 98, *got.Remaining, "Redis goes on")
-		r.change(func(room *apitest.Fake) { room.RedisFails = lua.ErrUnavailable })
+		r.change(func(fake *apitest.Fake) { fake.RedisFails = lua.ErrUnavailable })
 		pass(50 * time.Second)
 		status, got := r.public("c")
 		require.Equal(t, 200, status)

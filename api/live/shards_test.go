@@ -20,17 +20,17 @@ import (
 func newSpread(t *testing.T, shards int) *rig {
 	t.Helper()
 	r := newRig(t, models.Campaign{ID: "c", Total: 100, Shards: shards, LowStockAt: 70})
-	r.room.Campaigns["c"].InRedis = false
+	r.fake.Campaigns["c"].InRedis = false
 	for i := range shards {
-		r.room.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: models.DealtTo(i+1, shards, 100), Shards: shards, Partition: i, Version: 7}).InRedis = true
+		r.fake.Put(models.Campaign{ID: models.ShardID("c", i+1), Total: models.DealtTo(i+1, shards, 100), Shards: shards, Partition: i, Version: 7}).InRedis = true
 	}
 	return r
 }
 
-func (r *rig) change(change func(room *apitest.Fake)) {
-	r.room.Mu.Lock()
-	defer r.room.Mu.Unlock()
-	change(r.room)
+func (r *rig) change(change func(fake *apitest.Fake)) {
+	r.fake.Mu.Lock()
+	defer r.fake.Mu.Unlock()
+	change(r.fake)
 }
 
 func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
@@ -46,12 +46,12 @@ func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
 
 		r.claim("c#1", 20)
 		r.claim("c#2", 15)
-		r.change(func(room *apitest.Fake) {
-			room.Campaigns["c#1"].Lag, room.Campaigns["c#2"].Lag = 4, 15
-			room.Campaigns["c#3"].Moved.Out = 5 // units being moved
-			room.Campaigns["c#3"].Total -= 5
+		r.change(func(fake *apitest.Fake) {
+			fake.Campaigns["c#1"].Lag, fake.Campaigns["c#2"].Lag = 4, 15
+			fake.Campaigns["c#3"].Moved.Out = 5 // units being moved
+			fake.Campaigns["c#3"].Total -= 5
 		})
-		require.NoError(t, r.room.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"sold_out": 7}}}))
+		require.NoError(t, r.fake.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"sold_out": 7}}}))
 		pass(live.Every)
 		next := one.events(t)
 		require.Len(t, next, 1)
@@ -68,7 +68,7 @@ func TestACampaignOfSeveralShardsIsToldLive(t *testing.T) {
 			{ShardFigures: models.ShardFigures{Shard: 3, Partition: 2, Granted: 28, Free: 28}, Status: models.StatusOpen},
 		}, e.Shards)
 		ofAll := all.events(t)
-		require.Equal(t, e.Shards, ofAll[len(ofAll)-1].Shards, "who watches all is told the same")
+		require.Equal(t, e.Shards, ofAll[len(ofAll)-1].Shards, "a watcher of all gets the same")
 
 		pass(3 * live.Every)
 		later := one.events(t)
@@ -81,15 +81,15 @@ func TestOneShardThatIsAwayHidesNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newSpread(t, 3)
-		r.room.Put(models.Campaign{ID: "far", Total: 5}).InRedis = true
+		r.fake.Put(models.Campaign{ID: "far", Total: 5}).InRedis = true
 		r.claim("c#1", 6)
 		r.claim("c#2", 6)
 		r.claim("c#3", 6)
-		r.change(func(room *apitest.Fake) {
+		r.change(func(fake *apitest.Fake) {
 			away := fmt.Errorf("%w: no route", lua.ErrUnavailable)
-			room.RedisAway = map[string]error{"c#2": away, "far": away}
-			room.Campaigns["c#2"].Lag = 4
-			room.Campaigns["c#3"].InRedis, room.Campaigns["c#3"].Evicted = false, true
+			fake.RedisAway = map[string]error{"c#2": away, "far": away}
+			fake.Campaigns["c#2"].Lag = 4
+			fake.Campaigns["c#3"].InRedis, fake.Campaigns["c#3"].Evicted = false, true
 		})
 		e := r.open("c").events(t)[0]
 		require.EqualValues(t, 6+2+6, e.Claimed, "of the one that is away what MySQL says")
@@ -104,9 +104,9 @@ func TestOneShardThatIsAwayHidesNoOther(t *testing.T) {
 		pass(live.Every)
 		synctest.Wait()
 		require.Equal(t, "event: problem\n", <-far.lines)
-		told := all.events(t)
-		require.Equal(t, "c", told[len(told)-2].CampaignID, "of the campaign whose Redis answers")
-		require.Empty(t, told[len(told)-1].CampaignID, "and then that another's does not")
+		events := all.events(t)
+		require.Equal(t, "c", events[len(events)-2].CampaignID, "of the campaign whose Redis answers")
+		require.Empty(t, events[len(events)-1].CampaignID, "and then that another's does not")
 	})
 }
 
@@ -116,9 +116,9 @@ func TestACampaignOfSeveralShardsIsToldByRedisAlone(t *testing.T) {
 		r := newSpread(t, 3)
 		r.claim("c#1", 20)
 		r.claim("c#2", 15)
-		r.change(func(room *apitest.Fake) {
-			room.Fail = errors.New("mysql is away")
-			delete(room.Campaigns, "c") // the campaign itself isn't in Redis
+		r.change(func(fake *apitest.Fake) {
+			fake.Fail = errors.New("mysql is away")
+			delete(fake.Campaigns, "c") // the campaign itself isn't in Redis
 		})
 		e := r.open("c").events(t)[0]
 		require.Equal(t, []int64{100, 65, 35, 0}, []int64{e.Total, e.Remaining, e.Claimed, e.Backlog})

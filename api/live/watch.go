@@ -143,7 +143,7 @@ func (s *Sampler) stream(w http.ResponseWriter, r *http.Request, watching *watch
 func DocumentWatch(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.Parameters = []*huma.Param{wire.IDParam(), {
 		Name: "ticket", In: "query", Schema: &huma.Schema{Type: "string"},
-		Description: "in place of a token, from POST /v1/watch-tickets for this campaign; once, within a minute",
+		Description: "instead of a token, from POST /v1/watch-tickets for this campaign; once, within a minute",
 	}}
 	DocumentWatchAll(oapi, op)
 }

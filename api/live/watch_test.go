@@ -32,15 +32,15 @@ import (
 type rig struct {
 	*live.Sampler
 
-	room    *apitest.Fake
+	fake    *apitest.Fake
 	workers *workers.Group
 }
 
 func newRig(t *testing.T, campaigns ...models.Campaign) *rig {
 	t.Helper()
-	r := &rig{room: apitest.NewFake(campaigns...), workers: &workers.Group{}}
+	r := &rig{fake: apitest.NewFake(campaigns...), workers: &workers.Group{}}
 	r.Sampler = live.New(live.Config{
-		Redis: r.room, Books: r.room, Workers: r.workers, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Redis: r.fake, Books: r.fake, Workers: r.workers, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	t.Cleanup(func() {
 		r.Stop()
@@ -51,9 +51,9 @@ func newRig(t *testing.T, campaigns ...models.Campaign) *rig {
 
 // claim has Redis accept claims.
 func (r *rig) claim(id string, n int) {
-	meta, _ := r.room.Load(context.Background(), id)
+	meta, _ := r.fake.Load(context.Background(), id)
 	for range n {
-		_, _, _ = r.room.Sums(meta, []lua.ClaimRequest{{ID: uuid.New(), UserID: uuid.NewString(), Quantity: 1}})
+		_, _, _ = r.fake.Sums(meta, []lua.ClaimRequest{{ID: uuid.New(), UserID: uuid.NewString(), Quantity: 1}})
 	}
 }
 
@@ -136,10 +136,10 @@ func TestAWatcherIsToldOnceASecond(t *testing.T) {
 		require.Zero(t, first[0].AcceptedPerS)
 
 		r.claim("c", 40)
-		r.room.Mu.Lock()
-		r.room.Campaigns["c"].Lag = 15
-		r.room.Mu.Unlock()
-		require.NoError(t, r.room.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"user_limit": 7}}}))
+		r.fake.Mu.Lock()
+		r.fake.Campaigns["c"].Lag = 15
+		r.fake.Mu.Unlock()
+		require.NoError(t, r.fake.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"user_limit": 7}}}))
 		pass(live.Every)
 		next := watching.events(t)
 		require.Len(t, next, 1)
@@ -169,9 +169,9 @@ func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, apitest.Coupon("a", 5), apitest.Coupon("b", 5))
 		reads := func() int {
-			r.room.Mu.Lock()
-			defer r.room.Mu.Unlock()
-			return r.room.StateReads
+			r.fake.Mu.Lock()
+			defer r.fake.Mu.Unlock()
+			return r.fake.StateReads
 		}
 		var all []*stream
 		for range 100 {
@@ -249,9 +249,9 @@ func TestServersThatAreAwayAreTold(t *testing.T) {
 		watching := r.open("a")
 		require.Len(t, watching.events(t), 1)
 		fail := func(mysql, redis error) {
-			r.room.Mu.Lock()
-			defer r.room.Mu.Unlock()
-			r.room.Fail, r.room.RedisFails = mysql, redis
+			r.fake.Mu.Lock()
+			defer r.fake.Mu.Unlock()
+			r.fake.Fail, r.fake.RedisFails = mysql, redis
 		}
 		r.claim("a", 10)
 		fail(errors.New("mysql is away"), nil)
@@ -280,19 +280,19 @@ func TestACampaignThatIsNotInRedisIsToldFromItsBooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.room.Put(models.Campaign{ID: "new", Total: 9})
-		r.room.Put(models.Campaign{ID: "closed", Total: 9, Status: models.StatusClosed})
+		r.fake.Put(models.Campaign{ID: "new", Total: 9})
+		r.fake.Put(models.Campaign{ID: "closed", Total: 9, Status: models.StatusClosed})
 		events := r.open("").events(t)
 		require.Len(t, events, 1)
 		require.Equal(t, models.StatusOpen, events[0].Status)
 		require.EqualValues(t, 9, events[0].Remaining)
 		require.False(t, events[0].InRedis)
 		closed := r.open("closed")
-		require.Len(t, closed.events(t), 1, "who asks for it is told")
+		require.Len(t, closed.events(t), 1, "a watcher of it gets it")
 		none := r.open("nowhere")
 		synctest.Wait()
 		require.Equal(t, http.StatusNotFound, none.status)
-		require.Zero(t, r.room.Loads, "watching loads nothing")
+		require.Zero(t, r.fake.Loads, "watching loads nothing")
 	})
 }
 
@@ -321,19 +321,19 @@ func TestRefusalsAreCountedForAllProcesses(t *testing.T) {
 		require.True(t, r.Record(func(int) map[string]map[string]int64 {
 			return map[string]map[string]int64{"a": {"sold_out": counted.Swap(0)}}
 		}))
-		told := func() int64 {
+		counts := func() int64 {
 			pass(live.Every)
 			synctest.Wait()
-			r.room.Mu.Lock()
-			defer r.room.Mu.Unlock()
-			return r.room.Answers["a"]["sold_out"]
+			r.fake.Mu.Lock()
+			defer r.fake.Mu.Unlock()
+			return r.fake.Answers["a"]["sold_out"]
 		}
-		require.Zero(t, told())
+		require.Zero(t, counts())
 		counted.Store(3)
-		require.EqualValues(t, 3, told())
-		require.EqualValues(t, 3, told(), "once")
+		require.EqualValues(t, 3, counts())
+		require.EqualValues(t, 3, counts(), "once")
 		counted.Store(2)
-		require.EqualValues(t, 5, told())
+		require.EqualValues(t, 5, counts())
 	})
 }
 
@@ -418,16 +418,16 @@ func TestAWatchBeginsWithThePastThoughNobodyWatched(t *testing.T) {
 
 		pass(9 * time.Minute)
 		past = r.pastOf(t, "a")
-		require.InDelta(t, 7+9*60, len(past.At), 1, "one more for who came meanwhile")
+		require.InDelta(t, 7+9*60, len(past.At), 1, "one more for a watcher that came since")
 		require.Zero(t, past.Rates["sold_out"][len(past.At)-1])
 		pass(2 * time.Minute)
-		r.room.Mu.Lock()
-		before := r.room.StateReads
-		r.room.Mu.Unlock()
+		r.fake.Mu.Lock()
+		before := r.fake.StateReads
+		r.fake.Mu.Unlock()
 		pass(time.Minute)
-		r.room.Mu.Lock()
-		defer r.room.Mu.Unlock()
-		require.Equal(t, before, r.room.StateReads, "ten minutes after its last claim it is sampled no more")
+		r.fake.Mu.Lock()
+		defer r.fake.Mu.Unlock()
+		require.Equal(t, before, r.fake.StateReads, "ten minutes after its last claim it is sampled no more")
 	})
 }
 

@@ -15,14 +15,14 @@ import (
 
 func TestAudit_IsListedPageByPage(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake()
+	fake := apitest.NewFake()
 	for _, id := range []string{"c", "b", "a"} {
-		room.Audit.Entries = append(room.Audit.Entries, models.AuditEntry{
+		fake.Audit.Entries = append(fake.Audit.Entries, models.AuditEntry{
 			ID: id, At: models.NewTime(apitest.Now), Actor: "ann", RequestID: "r", Action: "campaign.changed", CampaignID: "spring",
 			Before: json.RawMessage(`{"total":1}`), After: json.RawMessage(`{"total":2}`),
 		})
 	}
-	h := apitest.NewServer(t, room, api.Config{})
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "GET", "/v1/audit?limit=2&campaign_id=spring&since=2027-01-01T00:00:00Z", "")
 	require.Equal(t, 200, w.Code, w.Body)
 	entry := func(id string) string {
@@ -34,13 +34,13 @@ func TestAudit_IsListedPageByPage(t *testing.T) {
 	require.JSONEq(t, `{"entries":[]}`, apitest.Ask(h, "GET", "/v1/audit?cursor=a", "").Body.String())
 	require.Equal(t, []models.AuditQuery{
 		{CampaignID: "spring", Since: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Limit: 3}, {Before: "b", Limit: 101}, {Before: "a", Limit: 101},
-	}, room.Audit.Asked)
+	}, fake.Audit.Asked)
 
 	for query, field := range map[string]string{"limit=0": "limit", "since=soon": "since", "campaign_id=a/b": "campaign_id", "cursor=a%20b": "cursor"} {
 		w := apitest.Ask(h, "GET", "/v1/audit?"+query, "")
 		require.Equal(t, field, apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
 	}
-	room.Audit.Fail = errors.New("away")
+	fake.Audit.Fail = errors.New("away")
 	w = apitest.Ask(h, "GET", "/v1/audit", "")
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }

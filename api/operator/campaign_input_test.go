@@ -21,8 +21,8 @@ type badBody struct {
 
 func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, fake, api.Config{})
 	with := func(more string) string { return `{"id":"n","kind":"coupon","total":1` + more + `}` }
 	for _, c := range []badBody{
 		{"empty", ``, 400, "malformed", ""},
@@ -60,7 +60,7 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 		{"public true", with(`,"public":true`), 422, "invalid", "public"},
 		{"currency", with(`,"currency":"eur"`), 422, "invalid", "currency"},
 		{"currency that there is not", with(`,"currency":"ZZZ"`), 422, "invalid", "currency"},
-		{"ended before it began", with(`,"ends_at":"2001-01-01T00:00:00Z"`), 422, "invalid", "ends_at"},
+		{"ended before it started", with(`,"ends_at":"2001-01-01T00:00:00Z"`), 422, "invalid", "ends_at"},
 		{"more a day than in all", with(`,"per_user":2,"per_user_per_day":3`), 422, "invalid", "per_user_per_day"},
 		{"low from the start", with(`,"low_stock_at":2`), 422, "invalid", "low_stock_at"},
 		{"held for a moment", with(`,"hold_for":"999ms"`), 422, "invalid", "hold_for"},
@@ -92,8 +92,8 @@ func TestBadCampaigns_AreRefusedByName(t *testing.T) {
 		p := apitest.RequireProblem(t, c.status, w.Header(), w.Body.Bytes(), c.code)
 		require.Equal(t, c.field, p.Field, c.name)
 	}
-	require.Len(t, room.Campaigns, 1)
-	require.EqualValues(t, 0, room.Campaigns["c1"].Version, "nothing was changed")
+	require.Len(t, fake.Campaigns, 1)
+	require.EqualValues(t, 0, fake.Campaigns["c1"].Version, "nothing was changed")
 }
 
 func TestOpenAPI_RequestsOfOperatorsNameEveryFieldThatIsDecoded(t *testing.T) {
@@ -106,8 +106,8 @@ func TestOpenAPI_RequestsOfOperatorsNameEveryFieldThatIsDecoded(t *testing.T) {
 func TestContradictions_OfBeforeKeepGoing(t *testing.T) {
 	t.Parallel()
 	ended := apitest.Now.Add(-24 * time.Hour)
-	room := apitest.NewFake(models.Campaign{ID: "old", Total: 5, PerUser: 1, PerUserPerDay: 2, LowStockAt: 9, Currency: "ZZZ", EndsAt: &ended})
-	h := apitest.NewServer(t, room, api.Config{Clock: func() time.Time { return apitest.Now }})
+	fake := apitest.NewFake(models.Campaign{ID: "old", Total: 5, PerUser: 1, PerUserPerDay: 2, LowStockAt: 9, Currency: "ZZZ", EndsAt: &ended})
+	h := apitest.NewServer(t, fake, api.Config{Clock: func() time.Time { return apitest.Now }})
 	again := `{"id":"old","kind":"coupon","total":5,"per_user":1,"per_user_per_day":2,"low_stock_at":9,"currency":"ZZZ","ends_at":"2027-03-13T15:09:26.535Z"}`
 	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns", again).Code)
 	for _, change := range []string{`{"status":"paused"}`, `{"total":4}`, `{"ends_at":"2027-03-13T15:09:26.535Z"}`, `{"per_user":3}`} {

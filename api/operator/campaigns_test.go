@@ -35,8 +35,8 @@ func TestCampaign_NameAndWhatIsPublicCanBeChanged(t *testing.T) {
 
 func TestCampaign_CreateGetChangeClose(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake()
-	h := apitest.NewServer(t, room, api.Config{Clock: func() time.Time { return apitest.Now }})
+	fake := apitest.NewFake()
+	h := apitest.NewServer(t, fake, api.Config{Clock: func() time.Time { return apitest.Now }})
 	body := `{"id":"spring.2027_a-b","kind":"coupon","name":"Spring","total":100,"per_user":3,"per_user_per_day":2,
 		"time_zone":"America/New_York","starts_at":"2027-03-14T02:30:00.1239-05:00","ends_at":"2027-03-20T00:00:00Z","low_stock_at":10,
 		"currency":"EUR","sender_id":"s 1","hold_for":"15m"}`
@@ -58,18 +58,18 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 
 	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"total":50,"per_user":0,"per_user_per_day":1,"starts_at":"2027-01-01T00:00:00Z","ends_at":"2028-01-01T00:00:00Z","low_stock_at":5,"status":"paused"}`)
 	require.Equal(t, 200, w.Code, w.Body)
-	c := room.Campaigns["spring.2027_a-b"].Campaign
+	c := fake.Campaigns["spring.2027_a-b"].Campaign
 	require.Equal(t, []any{int64(50), int64(0), int64(1), int64(5), models.StatusPaused, 2027, 2028},
 		[]any{c.Total, c.PerUser, c.PerUserPerDay, c.LowStockAt, c.Status, c.StartsAt.Year(), c.EndsAt.Year()})
 	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{}`)
 	require.Equal(t, 200, w.Code)
-	require.EqualValues(t, 2, room.Campaigns["spring.2027_a-b"].Changes, "nothing asked, nothing changed")
+	require.EqualValues(t, 2, fake.Campaigns["spring.2027_a-b"].Changes, "nothing asked, nothing changed")
 	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":"2026-01-01T00:00:00Z"}`)
 	require.Equal(t, "ends_at", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
 
 	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":null}`)
 	require.Equal(t, 200, w.Code, w.Body)
-	c = room.Campaigns["spring.2027_a-b"].Campaign
+	c = fake.Campaigns["spring.2027_a-b"].Campaign
 	require.NotNil(t, c.StartsAt)
 	require.Nil(t, c.EndsAt, "null clears it")
 	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"starts_at": null }`)
@@ -104,19 +104,19 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 
 func TestCampaign_PacketHasItsDefaults(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake()
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake()
+	h := apitest.NewServer(t, fake, api.Config{})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"p","kind":"packet","currency":"CNY","sender_id":"boss"}`).Code)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"q","kind":"packet","per_user":0}`).Code)
-	require.EqualValues(t, 1, room.Campaigns["p"].PerUser)
-	require.EqualValues(t, 0, room.Campaigns["q"].PerUser)
-	require.Equal(t, "UTC", room.Campaigns["p"].TimeZone)
+	require.EqualValues(t, 1, fake.Campaigns["p"].PerUser)
+	require.EqualValues(t, 0, fake.Campaigns["q"].PerUser)
+	require.Equal(t, "UTC", fake.Campaigns["p"].TimeZone)
 }
 
 func TestCampaigns_PagesFollowOneAnother(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake()
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake()
+	h := apitest.NewServer(t, fake, api.Config{})
 	type page struct {
 		Campaigns  []struct{ ID string }
 		NextCursor *string `json:"next_cursor"`
@@ -129,7 +129,7 @@ func TestCampaigns_PagesFollowOneAnother(t *testing.T) {
 	}
 	require.JSONEq(t, `{"campaigns":[]}`, apitest.Ask(h, "GET", "/v1/campaigns", "").Body.String())
 	for i := range 250 {
-		room.Put(apitest.Coupon(fmt.Sprintf("c%03d", i), 1))
+		fake.Put(apitest.Coupon(fmt.Sprintf("c%03d", i), 1))
 	}
 	require.Len(t, read("").Campaigns, 100)
 	var ids []string
@@ -157,8 +157,8 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	t.Parallel()
 	c1 := apitest.Coupon("c1", 10)
 	c1.LowStockAt = 4
-	room := apitest.NewFake(c1)
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(c1)
+	h := apitest.NewServer(t, fake, api.Config{})
 	read := func() (st models.Stock) {
 		w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
 		require.Equal(t, 200, w.Code, w.Body)
@@ -170,7 +170,7 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	for i := range 6 {
 		require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i)).Code)
 	}
-	f := room.Campaigns["c1"]
+	f := fake.Campaigns["c1"]
 	f.Lag = 2
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 4, Backlog: 2, Low: true, AsOf: at}, read())
 	f.Lag, f.Parked = 2, 1
@@ -192,7 +192,7 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	f.InRedis = false
 	require.EqualValues(t, 6, read().Claimed, "restored")
 	f.InRedis = false
-	room.Fail = lua.ErrDamaged
+	fake.Fail = lua.ErrDamaged
 	w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
@@ -203,24 +203,24 @@ func TestStock_OfAnEvictedCampaignIsMySQLs(t *testing.T) {
 	t.Parallel()
 	c1 := apitest.Coupon("c1", 10)
 	c1.LowStockAt = 6
-	room := apitest.NewFake(c1)
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(c1)
+	h := apitest.NewServer(t, fake, api.Config{})
 	for i := range 4 {
 		require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u%d"}`, i)).Code)
 	}
-	room.Campaigns["c1"].InRedis, room.Campaigns["c1"].Evicted = false, true
+	fake.Campaigns["c1"].InRedis, fake.Campaigns["c1"].Evicted = false, true
 	w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
 	require.Equal(t, 200, w.Code, w.Body)
 	var st models.Stock
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &st))
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 6, Claimed: 4, Synced: 4, Low: true, AsOf: models.NewTime(apitest.Now)}, st)
-	require.False(t, room.Campaigns["c1"].InRedis, "nothing was loaded")
+	require.False(t, fake.Campaigns["c1"].InRedis, "nothing was loaded")
 }
 
 func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 9))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 9))
+	h := apitest.NewServer(t, fake, api.Config{})
 	const path, asJSON = "/v1/campaigns/c1/close", "Content-Type: application/json"
 	for _, bad := range []struct {
 		body   string
@@ -235,7 +235,7 @@ func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 	}
 	w := apitest.Ask(h, "POST", path, `{}`, "Content-Type: text/plain")
 	apitest.RequireProblem(t, 415, w.Header(), w.Body.Bytes(), "unsupported_media_type")
-	require.Equal(t, models.StatusOpen, room.Campaigns["c1"].Status, "a refusal closes nothing")
+	require.Equal(t, models.StatusOpen, fake.Campaigns["c1"].Status, "a refusal closes nothing")
 	for _, good := range []string{`{}`, " {\n} ", ``, ` `, ` null`} {
 		w := apitest.Ask(h, "POST", path, good, asJSON)
 		require.Equal(t, 200, w.Code, w.Body)
@@ -248,10 +248,10 @@ func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 // Redis. Until then claims continue.
 func TestCampaign_CloseAskedForAgainIsPassedOn(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake(apitest.Coupon("c1", 10))
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake(apitest.Coupon("c1", 10))
+	h := apitest.NewServer(t, fake, api.Config{})
 	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
-	room.Fail = lua.ErrUnavailable
+	fake.Fail = lua.ErrUnavailable
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "")
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 	require.Contains(t, w.Body.String(), "stored")

@@ -14,9 +14,9 @@ import (
 
 func TestGroups_AreListedAddedAndRemoved(t *testing.T) {
 	t.Parallel()
-	room := apitest.NewFake()
-	room.Groups.Lags = []models.GroupLag{{Name: "finance", Partitions: []models.PartitionLag{{Partition: 1, Lag: 17, Pending: 2}}}}
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := apitest.NewFake()
+	fake.Groups.Lags = []models.GroupLag{{Name: "finance", Partitions: []models.PartitionLag{{Partition: 1, Lag: 17, Pending: 2}}}}
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "GET", "/v1/groups", "")
 	require.Equal(t, 200, w.Code)
 	require.JSONEq(t, `{"groups":[{"name":"finance","partitions":[{"partition":1,"lag":17,"pending":2}]}]}`, w.Body.String())
@@ -26,7 +26,7 @@ func TestGroups_AreListedAddedAndRemoved(t *testing.T) {
 	require.Equal(t, 200, apitest.Ask(h, "PUT", "/v1/groups/again", "").Code)
 	w = apitest.Ask(h, "DELETE", "/v1/groups/audit", "")
 	require.Equal(t, 204, w.Code, w.Body)
-	require.Equal(t, []string{"add audit", "add again", "remove audit"}, room.Groups.Called)
+	require.Equal(t, []string{"add audit", "add again", "remove audit"}, fake.Groups.Called)
 }
 
 func TestGroups_Refusals(t *testing.T) {
@@ -44,13 +44,13 @@ func TestGroups_Refusals(t *testing.T) {
 		{"DELETE", "audit", errors.New("mysql is away"), 503, "unavailable"},
 		{"PUT", "audit", errors.New("mysql is away"), 503, "unavailable"},
 	} {
-		room := apitest.NewFake()
-		room.Groups.Fail = c.fail
-		w := apitest.Ask(apitest.NewServer(t, room, api.Config{}), c.method, "/v1/groups/"+c.name, "")
+		fake := apitest.NewFake()
+		fake.Groups.Fail = c.fail
+		w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), c.method, "/v1/groups/"+c.name, "")
 		require.Equal(t, c.status, w.Code, c)
 		require.Contains(t, w.Body.String(), `"code":"`+c.code+`"`)
 		if c.code == "invalid" {
-			require.Empty(t, room.Groups.Called)
+			require.Empty(t, fake.Groups.Called)
 		}
 	}
 }

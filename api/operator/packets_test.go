@@ -25,8 +25,8 @@ func packetRoom() *apitest.Fake {
 
 func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 	t.Parallel()
-	room := packetRoom()
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := packetRoom()
+	h := apitest.NewServer(t, fake, api.Config{})
 	w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", `{ "release_at": "2027-01-01T00:00:00Z", "packets": [ {"id":"a.1","amount":5}, {"amount":999999999999994,"id":"\u0062"} ] }`)
 	require.Equal(t, 201, w.Code, w.Body)
 	require.Equal(t, `{"count":7,"amount":77}`, w.Body.String())
@@ -36,9 +36,9 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 	w = apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k1")
 	require.Equal(t, 200, w.Code, w.Body)
 	require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
-	require.Equal(t, 3, room.Loads, "redis is told right away")
+	require.Equal(t, 3, fake.Loads, "redis is loaded at once")
 
-	got := room.Campaigns["p"].Batches
+	got := fake.Campaigns["p"].Batches
 	require.Len(t, got, 2)
 	require.Equal(t, []models.Packet{{ID: "a.1", Amount: 5}, {ID: "b", Amount: 999999999999994}}, got[0].List)
 	require.Nil(t, got[0].Split)
@@ -53,8 +53,8 @@ func TestPackets_AreHandedOnAsTheyWereSent(t *testing.T) {
 // forever.
 func TestPackets_WaitTheirTurn(t *testing.T) {
 	t.Parallel()
-	room := packetRoom()
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := packetRoom()
+	h := apitest.NewServer(t, fake, api.Config{})
 	var g errgroup.Group
 	for range 12 {
 		g.Go(func() error {
@@ -65,9 +65,9 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 		})
 	}
 	require.NoError(t, g.Wait())
-	require.Len(t, room.Campaigns["p"].Batches, 1)
+	require.Len(t, fake.Campaigns["p"].Batches, 1)
 
-	h = packetServer(room, time.Millisecond)
+	h = packetServer(fake, time.Millisecond)
 	body, sends := io.Pipe()
 	var slow errgroup.Group
 	for range operator.PacketPostsMax { // occupy all slots
@@ -87,9 +87,9 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 
 // packetServer answers requests for packets. They wait this long for
 // others.
-func packetServer(room *apitest.Fake, wait time.Duration) http.Handler {
+func packetServer(fake *apitest.Fake, wait time.Duration) http.Handler {
 	routes := operator.New(operator.Config{
-		Campaigns: room, State: room.State, Load: room.Load, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
+		Campaigns: fake, State: fake.State, Load: fake.Load, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	routes.WaitForPosts(wait)
 	mux := http.NewServeMux()
@@ -99,8 +99,8 @@ func packetServer(room *apitest.Fake, wait time.Duration) http.Handler {
 
 func TestPackets_RefusalsNameTheField(t *testing.T) {
 	t.Parallel()
-	room := packetRoom()
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := packetRoom()
+	h := apitest.NewServer(t, fake, api.Config{})
 	for body, field := range map[string]string{
 		`{}`:             "count",
 		`{"packets":[]}`: "packets", `{"packets":{}}`: "packets", `{"packets":null}`: "packets",
@@ -137,16 +137,16 @@ func TestPackets_RefusalsNameTheField(t *testing.T) {
 	apitest.RequireProblem(t, 413, w.Header(), w.Body.Bytes(), "too_large")
 	w = apitest.Ask(h, "POST", "/v1/campaigns/none/packets", apitest.ASplit, "Idempotency-Key: k2")
 	apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
-	require.Empty(t, room.Campaigns["p"].Batches)
-	require.Zero(t, room.Loads)
+	require.Empty(t, fake.Campaigns["p"].Batches)
+	require.Zero(t, fake.Loads)
 }
 
 // The longest list with the longest ids and amounts must fit. One more
 // packet must not.
 func TestPackets_TheLongestListFits(t *testing.T) {
 	t.Parallel()
-	room := packetRoom()
-	h := apitest.NewServer(t, room, api.Config{})
+	fake := packetRoom()
+	h := apitest.NewServer(t, fake, api.Config{})
 	var list strings.Builder
 	for i := range models.PacketListMax {
 		_, _ = fmt.Fprintf(&list, `, { "id": "%064d", "amount": 000000000000001 }`, i)
@@ -154,16 +154,16 @@ func TestPackets_TheLongestListFits(t *testing.T) {
 	body := strings.ReplaceAll(`{"packets":[`+list.String()[2:]+`]}`, " 000000000000001 ", "              1 ")
 	require.Less(t, len(body), operator.PacketsBodyMax)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", body).Code)
-	require.Len(t, room.Campaigns["p"].Batches[0].List, models.PacketListMax)
+	require.Len(t, fake.Campaigns["p"].Batches[0].List, models.PacketListMax)
 	w := apitest.Ask(h, "POST", "/v1/campaigns/p/packets", strings.Replace(body, `]}`, `,{"id":"one","amount":1}]}`, 1))
 	require.Equal(t, "packets", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
 }
 
 func TestPackets_WhatIsStoredIsAnsweredThoughRedisIsAway(t *testing.T) {
 	t.Parallel()
-	room := packetRoom()
-	h := apitest.NewServer(t, room, api.Config{})
-	room.LoadFails = http.ErrServerClosed
+	fake := packetRoom()
+	h := apitest.NewServer(t, fake, api.Config{})
+	fake.LoadFails = http.ErrServerClosed
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k2").Code)
-	require.Equal(t, 1, room.Loads)
+	require.Equal(t, 1, fake.Loads)
 }

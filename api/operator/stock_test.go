@@ -20,16 +20,16 @@ type flushing struct {
 	*apitest.Fake
 
 	behind  []int64 // claims that MySQL lacks, by read
-	looks   int
+	reads   int
 	between func() // runs between the reads of MySQL and Redis
 	damaged bool
 }
 
 func (f *flushing) Books(ctx context.Context, id string) (models.Books, error) {
-	if c := f.Campaigns[id]; c != nil && f.looks < len(f.behind) {
-		c.Lag = f.behind[f.looks]
+	if c := f.Campaigns[id]; c != nil && f.reads < len(f.behind) {
+		c.Lag = f.behind[f.reads]
 	}
-	f.looks++
+	f.reads++
 	books, err := f.Fake.Books(ctx, id)
 	if f.between != nil {
 		f.between()
@@ -76,12 +76,12 @@ func TestStock_IsReadAgainUntilBothSidesMeet(t *testing.T) {
 	f := newFlushing(t, 3, 1, 0)
 	st := stockOf(t, stockServer(t, f))
 	require.Equal(t, []int64{6, 6, 0, 0}, []int64{st.Claimed, st.Synced, st.Backlog, st.Drift})
-	require.Equal(t, 3, f.looks)
+	require.Equal(t, 3, f.reads)
 
 	f = newFlushing(t, 3, 3, 2, 2, 1, 0)
 	st = stockOf(t, stockServer(t, f))
 	require.Equal(t, []int64{6, 4, 2, 0}, []int64{st.Claimed, st.Synced, st.Backlog, st.Drift}, "in a rush they may not meet: a lag is no drift")
-	require.Equal(t, 4, f.looks, "not for ever")
+	require.Equal(t, 4, f.reads, "not for ever")
 }
 
 // MySQL must be read first: a claim between the reads is backlog. In the
@@ -101,7 +101,7 @@ func TestStock_ADamagedStateIsNotShown(t *testing.T) {
 	f.damaged = true
 	w := apitest.Ask(stockServer(t, f), "GET", "/v1/campaigns/c1/stock", "")
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-	require.Equal(t, 1, f.looks, "asking again at once is of no use")
+	require.Equal(t, 1, f.reads, "asking again at once is of no use")
 }
 
 // After a failed change the client must learn whether it is stored.
@@ -117,7 +117,7 @@ func TestChange_SaysWhetherItIsStored(t *testing.T) {
 		"redis away":          {lua.ErrUnavailable, 503, "unavailable", "The change is stored"},
 		"redis did not reply": {lua.ErrOutcomeUnknown, 503, "unavailable", "The change is stored"},
 		"a field":             {&models.FieldError{Field: "total", Reason: "is odd"}, 422, "invalid", "total: is odd"},
-		"gone":                {models.ErrNotFound, 404, "campaign_not_found", "No campaign"},
+		"missing":             {models.ErrNotFound, 404, "campaign_not_found", "No campaign"},
 		"closed":              {models.ErrClosed, 409, "closed", "closed"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -107,7 +107,7 @@ var refusals = map[Code]refusal{
 	CodeOutcomeUnknown: {503, "Outcome unknown",
 		"The claim may have been made. Send it again with its Idempotency-Key to find out."},
 	CodeTooManyWatchers: {503, "Too many watchers",
-		"This process tells as many watchers as it may. Watch another process, or wait until someone leaves."},
+		"This process has as many watchers as it may have. Watch another process, or wait until someone leaves."},
 	CodeNotFound: {404, "Not found", "This path does not exist."},
 	CodeMethodNotAllowed: {405, "Method not allowed",
 		"This path does not take this method. Allow lists those that it takes."},

@@ -22,10 +22,10 @@ func TestGroup_StopWaitsForWhatRunsAndStartsNoMore(t *testing.T) {
 			time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
 			done.Store(true)
 		}))
-		begun := time.Now()
+		started := time.Now()
 		require.NoError(t, g.Stop(t.Context()))
 		require.True(t, done.Load())
-		require.Equal(t, time.Minute, time.Since(begun))
+		require.Equal(t, time.Minute, time.Since(started))
 		require.False(t, g.Go(func() { t.Error("it ran") }))
 		require.NoError(t, g.Stop(t.Context()), "again")
 	})

@@ -159,7 +159,7 @@ func withFiles(table []setting) (all []setting) {
 			continue
 		}
 		all = append(all, setting{
-			key: fileOf(s.key), address: s.address, of: s.key, meaning: "file that holds the " + s.key + ", in its place",
+			key: fileOf(s.key), address: s.address, of: s.key, meaning: "file that holds the " + s.key + ", instead of it",
 			set: func(c *Config, path string) error {
 				c.files[nameOf(s.key)] = path
 				return nil

@@ -39,7 +39,7 @@ var table = []setting{
 	{key: "finance-dsn", mask: address.MaskDSN, address: true, meaning: "" +
 		"go-sql-driver DSN of the finance service's books; not set: as mysql-dsn",
 		set: text(func(c *Config) *string { return &c.FinanceDSN })},
-	{key: "data-dir", ifEmpty: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, gone at the end",
+	{key: "data-dir", ifEmpty: "temporary", meaning: "folder of the embedded SQLite; empty: a temporary one, deleted at the end",
 		set: text(func(c *Config) *string { return &c.DataDir })},
 	{key: "admin-token", mask: hidden, late: true, meaning: "bearer token that may do all",
 		set: token(func(c *Config) *string { return &c.AdminToken })},
@@ -53,7 +53,7 @@ var table = []setting{
 		set: text(func(c *Config) *string { return &c.TokensFile })},
 	{key: "jwks-file", meaning: "file of the public keys that end users' JWTs are signed with, a JWK Set; read again when it changes",
 		set: text(func(c *Config) *string { return &c.JWKSFile })},
-	{key: "jwks-url", mask: address.MaskURL, address: true, meaning: "https:// URL of these keys, in place of the file",
+	{key: "jwks-url", mask: address.MaskURL, address: true, meaning: "https:// URL of these keys, instead of the file",
 		set: text(func(c *Config) *string { return &c.JWKSURL })},
 	{key: "jwks-max-age", fallback: "24h", meaning: "for how long the last keys are used while they can't be read again",
 		set: duration(func(c *Config) *time.Duration { return &c.JWKSMaxAge }, time.Minute, 10000*time.Hour)},
@@ -76,7 +76,7 @@ var table = []setting{
 	{key: "cors-origins", meaning: "origins, comma-separated, whose pages may call the API from a browser, such as https://shop.example.com",
 		set: origins},
 	{key: "trusted-proxies", meaning: "" +
-		"CIDRs, comma-separated, of the proxies whose X-Forwarded-For tells a client's address, and X-Forwarded-Host the name that it asked for",
+		"CIDRs, comma-separated, of the proxies whose X-Forwarded-For has a client's address, and X-Forwarded-Host the name that it asked for",
 		set: networks},
 	{key: "access-log", fallback: "0", meaning: "1: log a line for each request",
 		set: boolean(func(c *Config) *bool { return &c.AccessLog })},
@@ -121,7 +121,7 @@ var table = []setting{
 		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
 		set: rate(func(c *Config) *float64 { return &c.UserRate })},
 	{key: "user-rate-shared", fallback: "off", meaning: "" +
-		"on or off: the user rate is of all API processes, which tell each other through Redis ten times a second",
+		"on or off: the user rate is of all API processes, which share it through Redis ten times a second",
 		set: onOff(func(c *Config) *bool { return &c.UserRateShared })},
 	{key: "console", fallback: "on", meaning: "on or off: /console, the operator's page, on the API's address",
 		set: onOff(func(c *Config) *bool { return &c.Console })},

@@ -32,7 +32,7 @@ func (s *Stack) startShutdownTimer(ctx context.Context) (release func()) {
 		if s.Config.RedisURL == "" || sleep.For(running, s.Config.ShutdownTimeout-s.share()) != nil {
 			return
 		}
-		s.Logger.Warn("the end takes long: what redis was not told by now will be delivered again")
+		s.Logger.Warn("stopping takes long: what is not acknowledged in redis by now will be delivered again")
 		_ = s.Redis.Close() // its commands then fail for this reason
 	}()
 	return release

@@ -227,7 +227,7 @@ func (s *Stack) openSQLite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Where = "embedded Redis (memory) and SQLite (" + dir + "): for a look, not for real claims"
+	s.Where = "embedded Redis (memory) and SQLite (" + dir + "): to try it, not for real claims"
 	db, err := OpenDB(ctx, "DATA_DIR", sqlstore.Config{Path: filepath.Join(dir, "dibs.db"), Logger: s.Logger})
 	if err != nil {
 		return err

@@ -20,7 +20,8 @@
     time.textContent = local.format(new Date(time.dateTime));
   });
 
-  // say writes the line of the connection. Figures that are not live are marked as old.
+  // say writes the line of the connection. Figures that aren't live are marked
+  // as old.
   const status = $('#live');
   let problemAt = 0;
   const say = (text, bad, old = bad) => {
@@ -32,8 +33,9 @@
     if (old) document.querySelectorAll('[data-figure=accepted],[data-figure=refused],[data-figure=pace]').forEach((e) => set(e, 'not known'));
   };
 
-  // watch keeps a connection and calls onEvent for each event, and onPast for the past that a connection begins with. A connection that is
-  // lost or silent is said to be, and made again.
+  // watch keeps a connection. It calls onEvent for each event, and onPast for
+  // the past that a connection starts with. A lost or silent connection is
+  // reported and opened again.
   const watch = (url, onEvent, onPast) => {
     let source, silence, again;
     set(status, 'Connecting …');
@@ -77,12 +79,13 @@
             say('You are signed out. Load the page again to sign in.', true);
             return;
           }
-        } catch { /* away: try on */ }
+        } catch { /* unreachable: retry */ }
         connect();
       }, 2000);
     };
     const close = () => { clearTimeout(again); clearTimeout(silence); if (source) source.close(); };
-    // A tab that nobody sees keeps no connection: without HTTP/2 a browser has six for all tabs, and the seventh would wait for ever.
+    // A hidden tab keeps no connection: without HTTP/2 a browser has six for all
+    // tabs, and the seventh would wait for ever.
     const seen = () => { if (document.hidden) close(); else connect(); };
     document.addEventListener('visibilitychange', seen);
     connect();
@@ -92,7 +95,7 @@
   const refusedText = (byCode) => Object.entries(byCode).sort((a, b) => b[1] - a[1])
     .map(([code, n]) => `${tenths.format(n)} ${code.replaceAll('_', ' ')}`).join(', ') || '0';
 
-  // marksOf says what deserves attention, the worst first; else what the campaign is.
+  // marksOf returns a campaign's problems, the worst first; else its state.
   const marksOf = (e, {starts, ends}) => {
     const marks = [], now = Date.parse(e.at);
     const out = (e.shards || []).filter((s) => s.status === 'away').length;
@@ -156,7 +159,7 @@
     set($('[data-figure=moves]'), e.moves_open ? 'units are on their way between shards' : '');
   };
 
-  // overview keeps the rows of the table live, also when another page of it is put in.
+  // overview keeps the rows of the table live, also after a change of the page.
   const overview = () => {
     let stop, url;
     return () => {
@@ -178,11 +181,12 @@
   };
 
   const clock = new Intl.DateTimeFormat('sv-SE', {timeStyle: 'medium'});
-  // changes are the times, in seconds since 1970, at which somebody changed the campaign: the rows of that table.
+  // changes are the times of changes of the campaign, in seconds since 1970:
+  // the rows of that table.
   const changes = () => [...document.querySelectorAll('#changes tbody time')].map((time) => Date.parse(time.dateTime) / 1000);
 
-  // plot draws named series: the past, then what came live. A rate that is not named is 0; anything else is then not known. All plots share
-  // one cursor.
+  // plot draws named series: the past, then live events. A missing rate is 0;
+  // any other missing figure is unknown. All plots share one cursor.
   const plot = (root, unit, format, names) => {
     const missing = unit === 'claims/s' ? 0 : null;
     let times = [], values = new Map(names.map((name) => [name, []])), chart, width = 0;
@@ -264,7 +268,7 @@
       while (seen.length > 30) seen.shift();
       const [from, was] = seen[0], rate = (was - e.remaining) / (at - from);
       if (e.remaining === 0) return 'sold out';
-      return rate > 0 ? `gone in ${duration(1000 * e.remaining / rate)}` : 'nothing is claimed';
+      return rate > 0 ? `sold out in ${duration(1000 * e.remaining / rate)}` : 'nothing is claimed';
     };
     const showTook = (p50, p99) => { // of the last second with claims
       if (p50 != null) set($('[data-figure=took]', root), `${duration(p50)} · ${duration(p99)}`);
@@ -296,7 +300,8 @@
     }, onPast);
   };
 
-  // refresh puts in again what changes slowly, unless somebody is in it. What can't be read any more is said to be old.
+  // refresh replaces what changes slowly, unless the user has the focus in it.
+  // What can't be read is marked as old.
   const refresh = (root, then) => {
     let last = '';
     const every = 1000 * root.dataset.every;
