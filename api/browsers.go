@@ -44,7 +44,6 @@ func allowOrigins(origins []string, next http.Handler) http.Handler {
 	})
 }
 
-// toConsole redirects a browser from / to the console.
 func (s *Server) toConsole(w http.ResponseWriter, r *http.Request) int {
 	if s.console == nil || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		return wire.Refuse(wire.CodeNotFound).Write(w)

@@ -15,7 +15,6 @@ import (
 	"dibs/lua"
 )
 
-// Defaults of Config.
 const (
 	DefaultAddr  = "127.0.0.1:8080"
 	DefaultConns = 10_000

@@ -60,7 +60,6 @@ func marshal(w io.Writer, v any) error {
 	return err
 }
 
-// strictBody decodes itself, and keeps a refusal for the handler.
 type strictBody interface{ Decode(body []byte) }
 
 func unmarshal(body []byte, v any) error {

@@ -149,7 +149,6 @@ func (s *Server) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	wire.Refuse(wire.CodeInternal).Write(w)
 }
 
-// headerOnly keeps the status and headers of an answer.
 type headerOnly struct {
 	header http.Header
 	status int

@@ -153,7 +153,6 @@ func (rt *route) operation(problem *huma.Schema) huma.Operation {
 	return op
 }
 
-// describeRefusals adds each status with its possible codes.
 func describeRefusals(responses map[string]*huma.Response, codes []wire.Code, problem *huma.Schema) {
 	slices.Sort(codes)
 	for _, code := range slices.Compact(codes) {

@@ -37,7 +37,6 @@ func refuseOtherSites(but []string, next http.Handler) http.Handler {
 	})
 }
 
-// isLoopbackHost reports whether a Host header names this machine.
 func isLoopbackHost(host string) bool {
 	if port, usual := strings.CutPrefix(host, "127.0.0.1:"); usual && isNumber(port) {
 		return true // fast path

@@ -12,7 +12,6 @@ import (
 	"dibs/internal/apitest"
 )
 
-// visit posts a claim as a browser does for a page.
 func visit(h http.Handler, host string, header map[string]string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/v1/campaigns/c1/claims", strings.NewReader(`{"user_id":"ada"}`))
 	r.Host = host

@@ -24,7 +24,6 @@ type route struct {
 	run          handler
 }
 
-// pattern is the route's ServeMux pattern.
 func (rt *route) pattern() string { return rt.method + " " + rt.path }
 
 // handler is either a plain endpoint with its document, or an operation
@@ -36,7 +35,6 @@ type handler struct {
 	refusals []wire.Code // beyond those of every route of its kind
 }
 
-// endpoint answers a request and returns the status.
 type endpoint func(w http.ResponseWriter, r *http.Request) int
 
 type document func(oapi *huma.OpenAPI, op *huma.Operation)

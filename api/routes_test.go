@@ -96,7 +96,6 @@ func TestRoutes_EveryRefusalIsInTheDocument(t *testing.T) {
 	}
 }
 
-// asksNothing reports whether an operation needs no token.
 func asksNothing(op *openapi3.Operation) bool {
 	return op.Security != nil && len(*op.Security) == 1 && len((*op.Security)[0]) == 0
 }
@@ -142,7 +141,6 @@ func TestServe_APanicIsOneRequests(t *testing.T) {
 	require.Equal(t, "aborted", w.Body.String(), "net/http's own abort passes")
 }
 
-// panicking has a look-up that panics.
 type panicking struct{ *apitest.Fake }
 
 func (panicking) Claim(_ context.Context, id string) (models.Claim, error) {
@@ -152,7 +150,6 @@ func (panicking) Claim(_ context.Context, id string) (models.Claim, error) {
 	panic("oh")
 }
 
-// abortable answers requests that aborted.
 type abortable struct{ http.Handler }
 
 func (a abortable) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -24,7 +24,6 @@ import (
 	"dibs/lua"
 )
 
-// running is a server on a real socket.
 type running struct {
 	addr string
 	stop context.CancelFunc

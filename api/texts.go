@@ -2,7 +2,6 @@ package api
 
 import "encoding/json"
 
-// Tags of the document.
 const (
 	tagClaims    = "claims"
 	tagCampaigns = "campaigns"
@@ -38,7 +37,6 @@ const (
 		`"claimed_at":"2027-03-01T10:00:00.123Z","released_at":"2027-03-01T10:05:00.000Z","release_reason":"payment failed"}`
 )
 
-// frames describes a stream of events.
 const frames = "The stream begins with `retry: 2000`. Each event is a line `data:` with JSON as described, and an empty line. " +
 	"It has no id, because each event holds the whole state. `event: problem` with `data: {code, server, detail}` says which server " +
 	"does not answer. A comment line comes every ten seconds. The stream ends when the token expires or is withdrawn."
@@ -166,7 +164,6 @@ var bodies = []string{
 	"NewCampaign", "CampaignChange", "NewPackets", "NewPacket", "NewClaim", "NewClaims", "NewClaimOfBatch", "Redemption", "Release",
 }
 
-// parameterTexts are by name, for parameters without a description.
 var parameterTexts = map[string]string{"id": "of the campaign or the claim", "limit": "items of a page, at most"}
 
 func example(text string) any {

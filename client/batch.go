@@ -14,7 +14,6 @@ type claimResult struct {
 	err   error
 }
 
-// sendBatch sends claims in one request, once.
 func (c *Client) sendBatch(ctx context.Context, bodies []claimBody) ([]claimResult, error) {
 	body, err := json.Marshal(map[string][]claimBody{"claims": bodies})
 	if err != nil {

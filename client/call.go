@@ -57,7 +57,6 @@ func segment(text string) string {
 	return url.PathEscape(text)
 }
 
-// answer is a successful answer.
 type answer struct {
 	status   int
 	replayed bool
@@ -67,7 +66,6 @@ type answer struct {
 	body    []byte
 }
 
-// read reads the body into out.
 func (a *answer) read(out any) error {
 	if err := json.Unmarshal(a.body, out); err != nil {
 		return fmt.Errorf("%w: %w", ErrAnswer, err)
@@ -148,7 +146,6 @@ func (c *Client) once(ctx context.Context, q *call, body []byte) (answer, error)
 	}, nil
 }
 
-// problemJSON is a Problem in an answer.
 type problemJSON struct { //nolint:errname // its embedded Problem is the error
 	Problem
 	Limit
@@ -179,7 +176,6 @@ func problemOf(res *http.Response, body []byte) error {
 	return p
 }
 
-// strangeAnswer is a refusal without a code.
 type strangeAnswer struct { //nolint:errname // it is an answer first
 	error
 

@@ -51,7 +51,6 @@ func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	return claim, err
 }
 
-// claimAlone sends a claim once, in its own request.
 func (c *Client) claimAlone(ctx context.Context, req ClaimRequest) (Claim, error) {
 	body, err := json.Marshal(claimBody{UserID: req.UserID, Quantity: req.Quantity, Subjects: req.Subjects})
 	if err != nil {
@@ -78,7 +77,6 @@ type ClaimsPage struct {
 	NextCursor string  `json:"next_cursor,omitempty"` // "" on the last page
 }
 
-// pageMax bounds a page's items.
 const pageMax = 1000
 
 // Page selects a part of a list.
@@ -117,7 +115,6 @@ func (c *Client) AllUserClaims(ctx context.Context, userID, campaignID string) i
 	})
 }
 
-// nextPage is a page of CampaignClaims or of Ledger.
 type nextPage struct {
 	Claims []Claim           `json:"claims"`
 	Events []json.RawMessage `json:"events"`

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// Defaults of Config.
 const (
 	DefaultAttempts       = 5
 	DefaultAttemptTimeout = 10 * time.Second

@@ -52,7 +52,6 @@ func Example() {
 	// spring claimed <nil>
 }
 
-// embedded starts a service on its own servers.
 func embedded(ctx context.Context) (url string, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	up, ended := make(chan string, 1), make(chan int, 1)

@@ -2,7 +2,6 @@ package client
 
 import "context"
 
-// Limits for tests.
 const (
 	GatherMost = maxGatherTime
 	CallsMost  = maxCalls

@@ -17,13 +17,11 @@ import (
 	"dibs/client"
 )
 
-// gate is a service that answers when the test says so.
 type gate struct {
 	mu   sync.Mutex
 	came []*request
 }
 
-// request is a request to a gate.
 type request struct {
 	batch  bool
 	users  []string // claimed for, in order
@@ -134,14 +132,12 @@ func refused(status int, code client.Code) string {
 	return fmt.Sprintf(`{"status":%d,"problem":{"status":%d,"code":"%s"}}`, status, status, string(code))
 }
 
-// outcome is the result of a call of Claim.
 type outcome struct {
 	claim client.Claim
 	err   error
 	after time.Duration
 }
 
-// gated is a client of a gate.
 func gated(t *testing.T, cfg client.Config) (*client.Client, *gate) {
 	t.Helper()
 	g := &gate{}

@@ -175,7 +175,6 @@ func (g *batcher) send(l *lane) {
 	}
 }
 
-// landed is called after each call.
 func (g *batcher) landed(l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,7 +182,6 @@ func (g *batcher) landed(l *lane) {
 	g.send(l)
 }
 
-// share makes a shared call and gives each caller its result.
 func (g *batcher) share(ctx context.Context, l *lane, call *sharedCall) {
 	defer g.landed(l)
 	defer call.cancel()

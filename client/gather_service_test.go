@@ -61,7 +61,6 @@ func (h *holder) wasBatched(user string) bool {
 	return err == nil && strings.Contains(strings.Join(h.batched, ""), `"user_id":`+string(text))
 }
 
-// one is a claim and its expected result.
 type one struct {
 	user  string
 	units int64
@@ -70,7 +69,6 @@ type one struct {
 	alone bool        // never in a batch
 }
 
-// scene is concurrent claims of one campaign.
 type scene struct {
 	campaign string
 	token    string
@@ -134,7 +132,6 @@ func (s scene) play(t *testing.T, url string, batch int) map[string]string {
 	return results
 }
 
-// conformance prepares campaigns in every state, with claims of every kind.
 func conformance(t *testing.T, admin *client.Client, prefix string) []scene {
 	t.Helper()
 	made := func(name string, c client.NewCampaign) string {

@@ -255,7 +255,6 @@ func TestGather_RetriesAreEachClaimsOwn(t *testing.T) {
 	})
 }
 
-// keysOf are the keys that each user's claims were sent with.
 func keysOf(came []*request) map[string]map[string]bool {
 	keys := map[string]map[string]bool{}
 	for _, r := range came {

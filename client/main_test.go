@@ -54,7 +54,6 @@ func claimed(t testing.TB, c *client.Client, campaignID string) int64 {
 	return stock.Claimed
 }
 
-// behind is a proxy in front of a service.
 func behind(t *testing.T, url string) (proxy *toxiproxy.Proxy, proxied string) {
 	t.Helper()
 	proxy = testenv.Proxy(t, strings.TrimPrefix(url, "http://"))

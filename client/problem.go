@@ -10,7 +10,6 @@ import (
 // client.Code("the_code").
 type Code string //nolint:errname // RFC 9457 and the service call it so
 
-// The codes of the service.
 const (
 	ErrSoldOut             Code = "sold_out"
 	ErrUserLimit           Code = "user_limit"

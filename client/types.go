@@ -8,7 +8,6 @@ import (
 // Kind is what a campaign hands out.
 type Kind string
 
-// The kinds of campaign.
 const (
 	KindCoupon Kind = "coupon" // a number of equal units
 	KindPacket Kind = "packet" // a list of amounts
@@ -18,7 +17,6 @@ const (
 // stock.
 type Status string
 
-// The states of a campaign. Closed is final.
 const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"
@@ -28,7 +26,6 @@ const (
 // ClaimStatus is the state of a claim.
 type ClaimStatus string
 
-// The states of a claim.
 const (
 	ClaimClaimed  ClaimStatus = "claimed"
 	ClaimRedeemed ClaimStatus = "redeemed"
@@ -190,7 +187,6 @@ func put[T any](fields map[string]any, name string, value *T, asNull bool) {
 // Split is how an amount is divided into packets.
 type Split string
 
-// The splits.
 const (
 	SplitDoubleMean Split = "double_mean"
 	SplitRandomCut  Split = "random_cut"

@@ -27,7 +27,6 @@ type LiveStock struct {
 	RefusedPerS  map[string]float64 `json:"refused_per_s"` // by code
 }
 
-// liveLineMax bounds a line of an event stream.
 const liveLineMax = 1 << 20
 
 // Watch iterates over a campaign's live stock, once a second, until ctx
@@ -67,7 +66,6 @@ func (c *Client) Watch(ctx context.Context, campaignID string) iter.Seq2[LiveSto
 	}
 }
 
-// openStream requests an event stream.
 func (c *Client) openStream(ctx context.Context, path string) (*http.Response, error) {
 	req, err := c.request(ctx, &call{method: http.MethodGet, path: path, query: url.Values{}}, nil)
 	if err != nil {

@@ -52,7 +52,6 @@ A campaign that can't be archived now is listed with the reason; named by --camp
 	return c
 }
 
-// archived is the result for one campaign.
 type archived struct {
 	CampaignID string `json:"campaign_id"`
 	Archived   int64  `json:"archived"` // claims, by this run

@@ -55,7 +55,6 @@ var auditView = printer.View[models.AuditEntry]{
 	},
 }
 
-// checkCampaign refuses a --campaign that isn't a valid id.
 func checkCampaign(c *cobra.Command, _ []string) error {
 	flag := c.Flags().Lookup("campaign")
 	if err := models.CheckCampaignID(flag.Value.String()); flag.Changed && err != nil {

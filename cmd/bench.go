@@ -24,7 +24,6 @@ import (
 // Redis, MySQL and the answers, or found no sustainable rate.
 var ErrBench = errors.New("cmd: bench")
 
-// benchRun is the flags of `dibs bench`.
 type benchRun struct {
 	url      string
 	plan     load.Plan

@@ -61,7 +61,6 @@ func newLiar(t *testing.T, l *liar) *liar {
 	return l
 }
 
-// quick are flags for a bench of few claims.
 var quick = []string{"bench", "--rate", "100", "--duration", "300ms", "--warm-up", "100ms", "--connections", "10"}
 
 func bench(t *testing.T, l *liar, environ []string, args ...string) ended {

@@ -16,7 +16,6 @@ const (
 	listAtOnce = 100
 )
 
-// account is both servers' figures of a campaign.
 type account struct {
 	compare.Comparison
 

@@ -26,7 +26,6 @@ func newCampaign(env Env) *cobra.Command {
 		newCampaignPause(env), newCampaignOpen(env))
 }
 
-// listedCampaign is a campaign with its stock, if that is known.
 type listedCampaign struct {
 	client.Campaign
 
@@ -41,7 +40,6 @@ var campaignView = printer.View[listedCampaign]{
 	},
 }
 
-// aboutCampaign is a command over HTTP that shows campaigns.
 func aboutCampaign(env Env, c cobra.Command, ask func(context.Context, *question[client.Campaign]) error) *cobra.Command {
 	return overHTTP(env, c, printer.View[client.Campaign]{
 		Header: []string{"id", "kind", "status", "total", "per user", "per day", "name"},
@@ -58,7 +56,6 @@ func limitOrNone(n int64) any {
 	return n
 }
 
-// campaignFlags are common to create and set.
 type campaignFlags struct {
 	title, public          string
 	total, perUser, perDay int64
@@ -189,10 +186,8 @@ func newCampaignList(env Env) *cobra.Command {
 	return c
 }
 
-// stocksAtOnce bounds a list's concurrent stock requests.
 const stocksAtOnce = 8
 
-// campaignAndStock is a line of JSON.
 type campaignAndStock struct {
 	Campaign client.Campaign `json:"campaign"`
 	Stock    client.Stock    `json:"stock"`

@@ -13,7 +13,6 @@ import (
 	"dibs/internal/sleep"
 )
 
-// aboutClaim is a command over HTTP that shows a claim.
 func aboutClaim(env Env, c cobra.Command, ask func(context.Context, *question[client.Claim]) error) *cobra.Command {
 	return overHTTP(env, c, claimView, ask)
 }

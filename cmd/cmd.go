@@ -17,7 +17,6 @@ import (
 	"dibs/internal/config"
 )
 
-// Exit codes of every command.
 const (
 	ExitOK     = 0
 	ExitFailed = 1
@@ -162,7 +161,6 @@ func family(c cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return &c
 }
 
-// must refuses a flag's value unless it isFine.
 func must(flag string, isFine bool, what string, value any) error {
 	if isFine {
 		return nil
@@ -170,7 +168,6 @@ func must(flag string, isFine bool, what string, value any) error {
 	return usagef("%s must be %s, not %v", flag, what, value)
 }
 
-// between refuses a number out of bounds.
 func between[N int | int64](flag string, n, least, most N) error {
 	return must(flag, n >= least && n <= most, fmt.Sprintf("%d to %d", least, most), n)
 }

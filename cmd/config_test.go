@@ -9,10 +9,8 @@ import (
 	"dibs/cmd"
 )
 
-// line is one line of `dibs config`.
 type line struct{ value, from string }
 
-// configured runs `dibs config` and returns its lines by variable.
 func configured(t *testing.T, environ []string, args ...string) map[string]line {
 	t.Helper()
 	out := requireOK(t, run(t, environ, append([]string{"config"}, args...)...))

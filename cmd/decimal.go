@@ -29,7 +29,6 @@ func (d decimal) Set(text string) error {
 	return d.Value.Set(strconv.FormatInt(n, 10))
 }
 
-// decimalFlags makes a command's and its subcommands' number flags decimal.
 func decimalFlags(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		switch f.Value.Type() {

@@ -191,7 +191,6 @@ func (d *demo) play(ctx context.Context, env Env, s *process.Stack, base string)
 // sharers is how many users share a device or another subject.
 const sharers = 2
 
-// subjects returns the subjects of a user's claim.
 func (d *demo) subjects(user int) map[string]string {
 	subjects := make(map[string]string)
 	for _, l := range d.limits {
@@ -202,7 +201,6 @@ func (d *demo) subjects(user int) map[string]string {
 	return subjects
 }
 
-// limitsOf parses limits from flags.
 func limitsOf(texts []string) ([]client.Limit, error) {
 	var limits []client.Limit
 	for _, text := range texts {

@@ -36,7 +36,6 @@ func TestTheCommandsOfThePagesWork(t *testing.T) {
 	}
 }
 
-// serveEmbedded runs `dibs serve` during the test and returns its address.
 func serveEmbedded(t *testing.T) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

@@ -16,7 +16,6 @@ import (
 
 const claims = "dibs:{p0}:claims"
 
-// parkedMessage is the output of `dibs finance parked -o json`.
 type parkedMessage struct {
 	ID        string
 	EventID   string `json:"event_id"`

@@ -45,7 +45,6 @@ func runIn(t *testing.T, environ []string, args ...string) (code int, out, probl
 	return code, stdout.String(), stderr.String()
 }
 
-// wordsOf are the words of a command after dibs.
 func wordsOf(c *cobra.Command) []string { return strings.Fields(c.CommandPath())[1:] }
 
 func TestEveryCommandThatPrintsHasOneFlagForIt(t *testing.T) {
@@ -119,7 +118,6 @@ func TestAMisspelledCommandIsSuggested(t *testing.T) {
 	}
 }
 
-// refused reads the error that -o json prints on stderr.
 func refused(t *testing.T, problems string) refusal {
 	t.Helper()
 	require.Equal(t, 1, strings.Count(problems, "\n"), problems)

@@ -38,7 +38,6 @@ func newGroupsList(env Env) *cobra.Command {
 	})
 }
 
-// changedGroup is the output of a change.
 type changedGroup struct {
 	Group string `json:"group"`
 	Is    string `json:"is"` // added or removed

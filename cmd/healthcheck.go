@@ -20,7 +20,6 @@ import (
 	"dibs/internal/process"
 )
 
-// probeTimeout bounds one probe.
 const probeTimeout = 5 * time.Second
 
 func newHealthcheck(env Env) *cobra.Command {

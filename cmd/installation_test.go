@@ -15,7 +15,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// installationRow is MySQL's record of its installation.
 func installationRow(t *testing.T, dsn string) (value string) {
 	t.Helper()
 	require.NoError(t, openSQL(t, dsn).QueryRow("SELECT value FROM settings WHERE name = 'installation'").Scan(&value))

@@ -15,7 +15,6 @@ import (
 	"dibs/cmd"
 )
 
-// block is a tested block of docs/security.md.
 func block(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/security.md")

@@ -14,7 +14,6 @@ import (
 	"dibs/models"
 )
 
-// refusedBy is a refusal by a limit.
 type refusedBy struct {
 	Code, Field, By string
 	Per             models.Per
@@ -22,7 +21,6 @@ type refusedBy struct {
 	ResetsAt        string `json:"resets_at"`
 }
 
-// claimFor claims a unit for a user with subjects.
 func (r *running) claimFor(campaign, user string, subjects map[string]string) answer {
 	r.t.Helper()
 	if subjects == nil {
@@ -33,7 +31,6 @@ func (r *running) claimFor(campaign, user string, subjects map[string]string) an
 	return call(r.t, http.MethodPost, r.url+"/v1/campaigns/"+campaign+"/claims", string(body))
 }
 
-// refused claims a unit and expects a refusal.
 func (r *running) refused(campaign, user string, subjects map[string]string) (p refusedBy) {
 	r.t.Helper()
 	got := r.claimFor(campaign, user, subjects)
@@ -42,7 +39,6 @@ func (r *running) refused(campaign, user string, subjects map[string]string) (p 
 	return p
 }
 
-// patch changes a campaign and returns it.
 func (r *running) patch(campaign, body string) (c models.CampaignJSON) {
 	r.t.Helper()
 	got := call(r.t, http.MethodPatch, r.url+"/v1/campaigns/"+campaign, body)

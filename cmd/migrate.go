@@ -54,7 +54,6 @@ func newMigrate(env Env) *cobra.Command {
 	return c
 }
 
-// migration is the state of one migration in a database.
 type migration struct {
 	State     string `json:"state"`     // pending or applied
 	Migration string `json:"migration"` // its file

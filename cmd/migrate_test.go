@@ -17,7 +17,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// schemaFiles are the migrations in order.
 func schemaFiles(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("../internal/migrations/mysql")

@@ -12,7 +12,6 @@ import (
 	"dibs/models"
 )
 
-// jsonOf is a request's body.
 func jsonOf(t require.TestingT, body any) string {
 	text, err := json.Marshal(body)
 	require.NoError(t, err)

@@ -68,7 +68,6 @@ func disagreements(t crowd.Tally, a account) []string {
 	return wrong
 }
 
-// printShards prints a sharded campaign's shards and moves.
 func printShards(w io.Writer, a account) {
 	if len(a.shards) == 0 {
 		return

@@ -23,7 +23,6 @@ import (
 // ErrParked means something is still parked after a retry.
 var ErrParked = errors.New("cmd: still parked")
 
-// stillParked is the error of a retry that left something.
 func stillParked(left, tried int64, what string) error {
 	if left == 0 {
 		return nil
@@ -132,13 +131,11 @@ func retryParkedClaims(ctx context.Context, s *process.Stack, env Env, campaign 
 	return errors.Join(failed...)
 }
 
-// repairView shows the steps of a repair.
 var repairView = printer.View[models.Repair]{
 	Header: []string{"campaign", "what", "before", "after"},
 	Rows:   func(r *models.Repair, row func(...any)) { row(r.CampaignID, r.What, r.ValueBefore, r.ValueAfter) },
 }
 
-// parkedMessageView shows what `dibs finance` parked.
 var parkedMessageView = printer.View[consumer.Parked]{
 	Header: []string{"id", "event", "tries", "reason", "parked at"}, Wide: 1,
 	Rows: func(p *consumer.Parked, row func(...any)) { row(p.ID, p.EventID, p.Attempts, p.Reason, p.At) },

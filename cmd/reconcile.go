@@ -22,7 +22,6 @@ import (
 // and printed, and how many of them concurrently.
 const reconcileChunk, reconcileAtOnce = 100, 4
 
-// reconcileFlags are the flags of `dibs reconcile` beside the settings.
 type reconcileFlags struct {
 	form                      printer.Form
 	campaign                  string
@@ -229,7 +228,6 @@ func campaignIDs(ctx context.Context, s *process.Stack, one string) (ids []strin
 	return ids, nil
 }
 
-// printDifferences prints what differs and what was repaired.
 func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	for i := range all {
 		one := &all[i]

@@ -26,7 +26,6 @@ func booked(t *testing.T) *servers {
 	return s
 }
 
-// comparison is the output of `dibs reconcile -o json`.
 type comparison struct {
 	CampaignID string `json:"campaign_id"`
 	Residency  string
@@ -46,7 +45,6 @@ type comparison struct {
 	Differences    []string
 }
 
-// repaired is the output of `dibs reconcile --repair -o json`.
 type repaired struct {
 	Found, Left comparison
 	Steps       []struct {
@@ -145,7 +143,6 @@ func TestReconcileOfALagIsNoDrift(t *testing.T) {
 	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
 }
 
-// parkedClaim is a system where MySQL refused the claim of u3.
 func parkedClaim(t *testing.T) *servers {
 	t.Helper()
 	s := newServers(t)
@@ -180,7 +177,6 @@ func (s *servers) parkedID() (id string) {
 	return id
 }
 
-// claimsOf lists a user's claims.
 func (r *running) claimsOf(user string) []models.Claim {
 	r.t.Helper()
 	var list struct {
@@ -190,7 +186,6 @@ func (r *running) claimsOf(user string) []models.Claim {
 	return list.Claims
 }
 
-// ends are the codes of a redeem and a release.
 func (r *running) ends(id string) (codes []string) {
 	r.t.Helper()
 	for path, body := range map[string]string{"redeem": `{"order_id":"o"}`, "release": `{}`} {

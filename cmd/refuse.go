@@ -33,12 +33,10 @@ var (
 	plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
 )
 
-// sentence is an error in one line for people.
 func sentence(err error) string {
 	return packages.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", "; "), "$1")
 }
 
-// printError prints why a command failed.
 func printError(env Env, err error) {
 	if !wantsJSON.MatchString(strings.Join(env.Args, "\n")) {
 		printer.Printf(env.Stderr, "dibs: %s\n", sentence(err))
@@ -63,7 +61,6 @@ func printError(env Env, err error) {
 	_ = printer.PrintJSON(env.Stderr, map[string]refusal{"error": shown})
 }
 
-// usagef is a refusal of the command line.
 func usagef(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
 }

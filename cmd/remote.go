@@ -26,7 +26,6 @@ type question[T any] struct {
 	out *printer.List[T]
 }
 
-// overHTTP is a command that calls the API at DIBS_URL.
 func overHTTP[T any](env Env, c cobra.Command, v printer.View[T], ask func(ctx context.Context, q *question[T]) error) *cobra.Command {
 	var form printer.Form
 	made := command(env, c, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
@@ -54,7 +53,6 @@ func withRemedy(err error) error {
 	return err
 }
 
-// show prints an answer, or returns err.
 func (q *question[T]) show(answer T, err error) error {
 	if err != nil {
 		return err
@@ -62,7 +60,6 @@ func (q *question[T]) show(answer T, err error) error {
 	return q.list(answer)
 }
 
-// list prints answers.
 func (q *question[T]) list(answers ...T) error {
 	if err := q.out.Add(answers...); err != nil {
 		return err
@@ -70,7 +67,6 @@ func (q *question[T]) list(answers ...T) error {
 	return q.out.End()
 }
 
-// given is a flag's value, or nil if it isn't set.
 func given[T any](c *cobra.Command, name string, value *T) *T {
 	if c.Flags().Changed(name) {
 		return value

@@ -51,7 +51,6 @@ func role(env Env, c cobra.Command) *cobra.Command {
 	})
 }
 
-// process returns a process' options.
 func (env Env) process(cfg *config.Config) process.Options {
 	return process.Options{
 		Config: cfg, Logger: newLogger(cfg, env.Stderr), Environ: env.Environ, Registry: env.Registry, Listening: env.Listening,

@@ -21,10 +21,8 @@ import (
 // within bounds every wait of these tests; busy machines are slow.
 const within = 2 * time.Minute
 
-// secret is a token of realistic length.
 const secret = "0123456789abcdef-hunter2"
 
-// ended is how a command ended.
 type ended struct {
 	code           int
 	stdout, stderr string
@@ -41,7 +39,6 @@ func run(t testing.TB, environ []string, args ...string) ended {
 	return ended{code, out.String(), problems.String()}
 }
 
-// requireOK expects success and returns stdout.
 func requireOK(t testing.TB, got ended) string {
 	t.Helper()
 	require.Equal(t, cmd.ExitOK, got.code, got.stdout+got.stderr)
@@ -83,7 +80,6 @@ func start(t testing.TB, environ []string, args ...string) *running {
 	return r
 }
 
-// launch is start for what may not answer.
 func launch(t testing.TB, environ []string, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -100,7 +96,6 @@ func launch(t testing.TB, environ []string, args ...string) *running {
 	return r
 }
 
-// over reports whether the command ended by itself.
 func (r *running) over() bool {
 	select {
 	case code := <-r.code:
@@ -153,7 +148,6 @@ func (a answer) into(t testing.TB, v any) {
 	require.NoError(t, json.Unmarshal([]byte(a.body), v), a.body)
 }
 
-// code is the refusal's code.
 func (a answer) code() string {
 	var problem struct{ Code string }
 	_ = json.Unmarshal([]byte(a.body), &problem)

@@ -18,7 +18,6 @@ import (
 	"dibs/models"
 )
 
-// ledgerOf reads a campaign's ledger in pages of four.
 func (r *running) ledgerOf(campaign string) (events []models.Event) {
 	r.t.Helper()
 	for after := ""; ; {

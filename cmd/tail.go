@@ -34,7 +34,6 @@ of the API has what MySQL has.`,
 	return c
 }
 
-// tail prints events until ctx ends.
 func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form printer.Form) error {
 	l := printer.New(env.Stdout, form, eventView)
 	after := make([]lua.EntryID, s.Scripts.Partitions())

@@ -35,7 +35,6 @@ var variables = map[string]string{
 	"DIBS_LOG_FORMAT": "text", "DIBS_METRICS_CAMPAIGNS": "50", "DIBS_CONSOLE": "on", "DIBS_SUBJECT_SECRET": "",
 }
 
-// flagOf is the flag of a variable.
 func flagOf(variable string) string {
 	return "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "DIBS_")), "_", "-")
 }

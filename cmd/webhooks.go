@@ -36,7 +36,6 @@ TypeScript.`,
 	return c
 }
 
-// addWhich adds the flags that select parked events.
 func addWhich(c *cobra.Command, which *webhooks.Which) *cobra.Command {
 	c.Flags().StringVar(&which.Endpoint, "endpoint", "", "events of one endpoint; of all unless given")
 	c.Flags().StringVar(&which.EventID, "id", "", "one event, by its id; all unless given")
@@ -136,7 +135,6 @@ Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 	return c
 }
 
-// parkedWebhook is a line of JSON.
 type parkedWebhook struct {
 	Endpoint   string           `json:"endpoint"`
 	CampaignID string           `json:"campaign_id"`

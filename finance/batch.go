@@ -60,7 +60,6 @@ func newBatch(submissions []*submission) *batch {
 	return b
 }
 
-// answer gives a result to the entries' submissions.
 func (b *batch) answer(entries []Entry, result error) {
 	for i := range entries {
 		for _, s := range b.waiting[entries[i].ClaimID] {
@@ -69,7 +68,6 @@ func (b *batch) answer(entries []Entry, result error) {
 	}
 }
 
-// credit credits submissions and answers each.
 func (b *Books) credit(ctx context.Context, submissions []*submission) {
 	started := time.Now()
 	all := newBatch(submissions)
@@ -77,7 +75,6 @@ func (b *Books) credit(ctx context.Context, submissions []*submission) {
 	b.metrics.seconds.Observe(time.Since(started).Seconds())
 }
 
-// write credits a batch's entries and answers their submissions.
 func (b *Books) write(ctx context.Context, all *batch, entries []Entry) {
 	err := b.commit(ctx, entries)
 	switch failure := sqlstore.FailureOf(err); {

@@ -15,7 +15,6 @@ import (
 	"dibs/models"
 )
 
-// Defaults and limits of Config.
 const (
 	// entries: larger batches measured no cheaper per entry
 	DefaultBatchSize = 1000
@@ -84,7 +83,6 @@ type Books struct {
 	abort     context.CancelCauseFunc
 }
 
-// submission is an event that waits for its transaction.
 type submission struct {
 	entry Entry
 	done  chan error // buffered, so that the answer never blocks

@@ -19,7 +19,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// handIn submits all events concurrently and returns the results.
 func handIn(t testing.TB, b *finance.Books, events ...models.Event) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -38,7 +38,6 @@ func documented(t *testing.T) map[string]string {
 	return queries
 }
 
-// answers counts the rows of a documented query.
 func answers(t *testing.T, db *gorm.DB, query string) int {
 	t.Helper()
 	require.NotEmpty(t, query)

@@ -101,10 +101,8 @@ func checkMoney(e *models.Event, least int64) error {
 	return nil
 }
 
-// packetKey identifies a credit's packet.
 type packetKey struct{ campaignID, packetID string }
 
-// packet is the entry's packet; false if it has none.
 func (e *Entry) packet() (packetKey, bool) {
 	if e.PacketID == nil {
 		return packetKey{}, false

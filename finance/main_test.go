@@ -20,7 +20,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// openBooks opens books that close with the test.
 func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
 	t.Helper()
 	if cfg.Logger == nil {
@@ -60,7 +59,6 @@ func closed(n int, sender string, left int64) models.Event {
 	}
 }
 
-// publish writes events to a claim stream as claim.lua does.
 func publish(t testing.TB, rdb redis.UniversalClient, partition int, events ...models.Event) {
 	t.Helper()
 	for start := 0; start < len(events); start += 1000 {

@@ -12,7 +12,6 @@ import (
 	"dibs/models"
 )
 
-// givenUp is the event for claims that were given up.
 func givenUp(n int, claims ...models.Event) models.Event {
 	e := models.Event{
 		V: models.EventVersion, Type: models.EventClaimsGivenUp, ID: eventID(n), CampaignID: claims[0].CampaignID, Epoch: 2, At: claims[0].At,
@@ -41,7 +40,6 @@ func TestBooks_ADroppedClaimIsReversed(t *testing.T) {
 	})
 }
 
-// sumsOf are the sums of entries and of accounts.
 func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT COALESCE(SUM(amount), 0) FROM account_entries").Scan(&entries).Error)

@@ -22,7 +22,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// patience bounds a test's waits.
 var patience = time.Duration(testenv.Pick(1, 10)) * time.Minute
 
 // startService runs books like `dibs finance`, over two partitions, fast
@@ -62,7 +61,6 @@ func credited(db *gorm.DB) int {
 	return int(n)
 }
 
-// drained waits until nothing is unread or pending in the group.
 func drained(t testing.TB, rdb redis.UniversalClient, stuck int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {

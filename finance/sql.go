@@ -86,7 +86,6 @@ func accountsOf(entries []Entry, now time.Time) []Account {
 	return accounts
 }
 
-// moveAccounts adds sums to accounts, and creates missing ones.
 func moveAccounts(tx *gorm.DB, sums []Account) error {
 	added := func(column string) string { return "VALUES(" + column + ")" }
 	conflict := clause.OnConflict{Columns: []clause.Column{{Name: "user_id"}, {Name: "currency"}}}
@@ -138,7 +137,6 @@ func (b *Books) lookUp(ctx context.Context, entries []Entry) (known map[string]E
 	return known, paid, err
 }
 
-// read reads entries by a condition on many values.
 func (b *Books) read(ctx context.Context, values []string, where string, more []any, take func(Entry)) error {
 	for chunk := range slices.Chunk(values, sqlstore.RowsPerInsert(b.cfg.DB)) {
 		var there []Entry

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// Values of audit_log.action.
 const (
 	AuditCampaignCreated = "campaign.created"
 	AuditCampaignChanged = "campaign.changed"

@@ -10,7 +10,6 @@ import (
 // Kind is what a campaign hands out.
 type Kind string
 
-// The kinds of campaign.
 const (
 	KindCoupon Kind = "coupon" // a number of equal units
 	KindPacket Kind = "packet" // a list of amounts
@@ -20,7 +19,6 @@ const (
 // stock.
 type Status string
 
-// The states of a campaign. Closed is final.
 const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"

@@ -12,7 +12,6 @@ import (
 	"dibs/models"
 )
 
-// rows has one claim of each status and kind.
 func rows() []models.ClaimRow {
 	resolved := at.Add(time.Minute)
 	claimed := models.ClaimRow{

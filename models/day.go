@@ -39,7 +39,6 @@ func showing(wall time.Time, zone *time.Location) (moments []time.Time) {
 	return moments
 }
 
-// stretch is a period in which a zone has one offset.
 type stretch struct {
 	from, to time.Time
 	at       time.Time // when this offset would show the time; may be outside the stretch

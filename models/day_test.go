@@ -81,7 +81,6 @@ func TestStartOfDay_AroundEveryChangeOfTheClocks(t *testing.T) {
 	require.Greater(t, changes, 3000)
 }
 
-// clocksChange reports whether the zone's clocks change within a day.
 func clocksChange(at time.Time, zone *time.Location) bool {
 	_, before := at.In(zone).Zone()
 	_, after := at.AddDate(0, 0, 1).In(zone).Zone()

@@ -17,7 +17,6 @@ const EventVersion = 1
 // EventType is the type of an event.
 type EventType string
 
-// The types of event in a claim stream.
 const (
 	EventClaimAccepted    EventType = "claim.accepted"
 	EventClaimReleased    EventType = "claim.released"
@@ -138,7 +137,6 @@ type GivenUp struct {
 	Units  int64 `json:"units"`
 }
 
-// pauseIDLength is the length of a UUID.
 const pauseIDLength = 36
 
 // ErrEvent is wrapped by every refusal of an event. The message names the

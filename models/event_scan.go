@@ -76,7 +76,6 @@ func (s *eventScanner) field(name string, e *Event) (ok bool) {
 	return ok
 }
 
-// resolution reads the fields of a decision about a claim.
 func (s *eventScanner) resolution(name string, e *Event) (ok bool) {
 	switch name {
 	case "claim_id":
@@ -101,7 +100,6 @@ func (s *eventScanner) take(c byte) bool {
 	return false
 }
 
-// string reads a quoted string without escapes.
 func (s *eventScanner) string() (string, bool) {
 	if !s.take('"') {
 		return "", false

@@ -17,7 +17,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// requireGolden compares text with a file of testdata.
 func requireGolden(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -196,7 +195,6 @@ func TestWhatNobodyKnowsYetIsPassedOver(t *testing.T) {
 	}
 }
 
-// drawEvent draws an event that Dibs may write.
 func drawEvent(t *rapid.T) models.Event {
 	user := rapid.StringOfN(rapid.RuneFrom([]rune("aZ0 ~\"\\<é日💥")), 1, 128, -1)
 	id := rapid.StringMatching(`[A-Za-z0-9._-]{1,64}`)

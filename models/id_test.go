@@ -40,7 +40,6 @@ func TestEveryIDHasItsOwnLength(t *testing.T) {
 	}
 }
 
-// checkOf drops the parsed id and keeps the error.
 func checkOf(parse func(string) (string, error)) func(string) error {
 	return func(text string) error {
 		_, err := parse(text)
@@ -142,7 +141,6 @@ func requireAccepted(t *testing.T, want bool, id string) {
 	}
 }
 
-// seenAs is what a person sees of a text.
 func seenAs(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if isIgnorable(r) || unicode.Is(unicode.C, r) {

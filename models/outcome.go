@@ -5,7 +5,6 @@ package models
 // literally.
 type Outcome string
 
-// The closed list of outcomes.
 const (
 	OutcomeClaimed             Outcome = "claimed"
 	OutcomeReplayed            Outcome = "replayed"

@@ -46,7 +46,6 @@ func TestEveryRowHasItsTable(t *testing.T) {
 	}
 }
 
-// keysOf returns the columns of a table's primary key, in order.
 func keysOf(t *testing.T, db *gorm.DB, table string) (keys []string) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", table).Scan(&keys).Error)

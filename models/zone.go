@@ -18,7 +18,6 @@ var zoneinfo []byte
 // zones caches the zones by name. It is bounded by the database.
 var zones sync.Map //nolint:gochecknoglobals // what is in it is the same for everybody
 
-// zoneFiles opens the database.
 var zoneFiles = sync.OnceValues(func() (*zip.Reader, error) {
 	return zip.NewReader(bytes.NewReader(zoneinfo), int64(len(zoneinfo)))
 })

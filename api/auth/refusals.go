@@ -75,7 +75,6 @@ type refusals struct {
 	checks   *rate.Limiter // of signatures
 }
 
-// suspect is an address that sent refused tokens.
 type suspect struct {
 	guesses *rate.Limiter
 

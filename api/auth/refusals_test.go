@@ -125,13 +125,11 @@ func TestGoodJWTs_PassWhateverElseTheirAddressSends(t *testing.T) {
 	})
 }
 
-// refused is the count of refusals for a reason.
 func (g *recorded) refused(t *testing.T, reason string) int {
 	t.Helper()
 	return int(g.value(t, "dibs_http_tokens_refused_total", reason))
 }
 
-// value is the value of a metric's series with a label.
 func (g *recorded) value(t *testing.T, metric, label string) float64 {
 	t.Helper()
 	families, err := g.registry.Gather()

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// site answers requests for keys.
 type site struct {
 	asked  atomic.Int64
 	status int
@@ -199,7 +198,6 @@ func TestKeyURL_StaysOnHTTPS(t *testing.T) {
 	}
 }
 
-// redirecting answers with a redirect to each hop, then with keys.
 type redirecting struct {
 	hops []string
 	next int

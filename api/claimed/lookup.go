@@ -77,7 +77,6 @@ func (s *Routes) awaitApplied(ctx context.Context) error {
 	return nil
 }
 
-// refuseLookup refuses a look-up, and logs the error.
 func (s *Routes) refuseLookup(ctx context.Context, err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return wire.Refuse(wire.CodeClaimNotFound)

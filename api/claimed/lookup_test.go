@@ -17,7 +17,6 @@ import (
 	"dibs/models"
 )
 
-// claimOf claims from campaign spring for a user.
 func claimOf(t *testing.T, h http.Handler, user string) (claim models.Claim, body string) {
 	t.Helper()
 	encoded, err := json.Marshal(map[string]string{"user_id": user})

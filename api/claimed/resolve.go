@@ -21,7 +21,6 @@ import (
 // escaped.
 const BodyMax = 8 << 10
 
-// The bodies in the OpenAPI document.
 type (
 	redeemBody struct {
 		OrderID string `json:"order_id" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end"`

@@ -18,7 +18,6 @@ import (
 	"dibs/models"
 )
 
-// userRows is a MySQL with claims of users.
 type userRows struct {
 	*apitest.Fake
 

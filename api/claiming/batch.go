@@ -112,7 +112,6 @@ func byCampaign(claims []batchClaim) []batchPart {
 	return parts
 }
 
-// batchLookupsMax bounds a batch's concurrent look-ups of campaigns.
 const batchLookupsMax = 64
 
 // findLanes finds the lanes of all parts within the time of one look-up.

@@ -8,7 +8,6 @@ import (
 	"dibs/models"
 )
 
-// Limits of bodies, in bytes.
 const (
 	ClaimBodyMax = 4 << 10
 	// 1,000 claims with ids, keys and the first subject at their longest

@@ -96,7 +96,6 @@ type coalescer struct {
 	workers int
 }
 
-// claim sends one claim, waits, and returns its ticket.
 func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
 	w, used := c.singles.Get().(*waiter)
 	if !used {

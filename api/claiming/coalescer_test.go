@@ -54,7 +54,6 @@ func (e *echo) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 
 func newEcho() *echo { return &echo{seen: map[uuid.UUID]int{}} }
 
-// gated holds every call until it is released.
 type gated struct {
 	*echo
 	entered chan int

@@ -57,7 +57,6 @@ func (t *ticket) refusal() *wire.Problem {
 	}
 }
 
-// soldOutWith refuses a claim for more units than are left.
 func soldOutWith(left int64) *wire.Problem {
 	if left == 0 {
 		return wire.Refuse(wire.CodeSoldOut)

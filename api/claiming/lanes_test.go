@@ -48,7 +48,6 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
 }
 
-// slowStates is a Redis whose states wait at a gate.
 type slowStates struct {
 	*apitest.Fake
 

@@ -19,7 +19,6 @@ import (
 	"dibs/models"
 )
 
-// losses are partitions whose signals a test sets.
 type losses struct {
 	mu      sync.Mutex
 	signals map[int]lua.Signals

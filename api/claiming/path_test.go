@@ -63,7 +63,6 @@ func TestFastPathIsTheMux(t *testing.T) {
 	require.Positive(t, fasts, "something must take the fast path")
 }
 
-// isFast reports whether FastPath handles a request itself.
 func isFast(r *http.Request) (short bool) {
 	claim := func(http.ResponseWriter, *http.Request) { short = true }
 	claiming.FastPath(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)

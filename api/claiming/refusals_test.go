@@ -51,7 +51,6 @@ func (h *hanging) ClaimAfter(ctx context.Context, m lua.Meta, seen lua.Position,
 	return h.Fake.ClaimAfter(ctx, m, seen, reqs)
 }
 
-// newHanging makes routes over a Redis that can hang.
 func newHanging(campaigns ...models.Campaign) (*hanging, func(path, body string) (int, wire.ProblemJSON), func() error) {
 	fake := &hanging{Fake: apitest.NewFake(campaigns...)}
 	_, h, group := routes(fake, time.Now)
@@ -64,7 +63,6 @@ func newHanging(campaigns ...models.Campaign) (*hanging, func(path, body string)
 	return fake, ask, func() error { return group.Stop(context.Background()) }
 }
 
-// servers is all of Redis and MySQL that claims need.
 type servers interface {
 	claiming.Claimer
 	claiming.StateReader

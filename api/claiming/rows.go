@@ -120,7 +120,6 @@ func (r *rows) await(ctx context.Context, sent []sentClaim) {
 	}
 }
 
-// enter registers claims to wait for.
 func (r *rows) enter(sent []sentClaim) []*row {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -63,7 +63,6 @@ func (m *table) Signaled(_ context.Context, partitions []int) []string {
 	return []string{fmt.Sprint(m.applied)}
 }
 
-// commit adds the rows of all claims in the stream.
 func (m *table) commit(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

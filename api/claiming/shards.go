@@ -160,7 +160,6 @@ func (s *Routes) hold(ctx context.Context, dry []sentClaim) {
 	}
 }
 
-// refillsMax bounds the concurrent refills of one call of claims.
 const refillsMax = 8
 
 // refillAll refills the claims' shards and returns the claims to send

@@ -28,7 +28,6 @@ func makeIndexes() (indexes map[string]int, outcomes [1 + codesMax]string) {
 	return indexes, outcomes
 }
 
-// codesMax bounds wire.ClaimCodes.
 const codesMax = 24
 
 // tally counts one campaign's claims in this process, by outcome and by

@@ -104,7 +104,6 @@ func (u *userLimiter) note(userID string, user *limitedUser) {
 	}
 }
 
-// exchangeAll runs until there is nothing to report.
 func (u *userLimiter) exchangeAll() {
 	ctx := context.Background()
 	for {

@@ -14,7 +14,6 @@ import (
 	"dibs/models"
 )
 
-// doneWords confirm an action on the page that follows.
 var doneWords = map[string]string{
 	"new": "The campaign is created.", "open": "The campaign is open.", "pause": "The campaign is paused.", "edit": "The campaign is changed.",
 	"restock": "The total is changed.", "packets": "The packets are added.", "close": "The campaign is closed.",
@@ -27,7 +26,6 @@ var doneWords = map[string]string{
 // seconds.
 const repairTimeout = 25 * time.Second
 
-// action is what the user is about to do.
 type action struct {
 	Verb    string
 	Title   string   // label of the button
@@ -50,7 +48,6 @@ type field struct{ Name, Value string }
 // preparer describes an action by the fields of its form.
 type preparer func(r *http.Request, given url.Values) (*action, *wire.ProblemJSON)
 
-// forActors refuses users who may not change campaigns.
 func (c *Console) forActors(next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if p := c.cfg.MayAct(r); p != nil {
@@ -199,7 +196,6 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 	return body, nil
 }
 
-// keepTwice keeps the choice for times that the clocks show twice.
 func (a *action) keepTwice(given url.Values) (twice string) {
 	twice = given.Get(twiceName)
 	if twice != "" {

@@ -86,7 +86,6 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	return a.header, nil
 }
 
-// answered reads the API's answer. Errors: errNotAnswered.
 func (c *Console) answered(from *http.Request, path string, out any) error {
 	if _, p := c.ask(from, http.MethodGet, path, nil, out); p != nil {
 		return errNotAnswered

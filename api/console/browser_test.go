@@ -24,7 +24,6 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-// browser is a tab of a real Chromium.
 type browser struct {
 	t   testing.TB
 	ctx context.Context //nolint:containedctx // chromedp's tab
@@ -46,7 +45,6 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// open opens a separate browser on a service.
 func open(t testing.TB, s *service) *browser {
 	t.Helper()
 	options := []chromedp.ExecAllocatorOption{
@@ -78,7 +76,6 @@ func open(t testing.TB, s *service) *browser {
 	return b
 }
 
-// heard records warnings and errors of the page.
 func (b *browser) heard(m chromedp.ConsoleMessage) {
 	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException && m.Type != chromedp.ConsoleWarning {
 		return
@@ -97,7 +94,6 @@ func (b *browser) said() []string {
 	return said
 }
 
-// do runs steps with a timeout.
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, within)
@@ -105,7 +101,6 @@ func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(ctx, steps...))
 }
 
-// eval is the value of an expression in the page.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, within)
@@ -115,7 +110,6 @@ func eval[T any](b *browser, expression string) T {
 	return value
 }
 
-// until waits until an expression in the page is true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
 	deadline := time.Now().Add(within)
@@ -133,7 +127,6 @@ func (b *browser) until(expression string) {
 	}
 }
 
-// text waits until the page shows a text.
 func (b *browser) text(want string) {
 	b.t.Helper()
 	quoted, err := json.Marshal(want)
@@ -146,7 +139,6 @@ func (b *browser) visit(path string) {
 	b.do(chromedp.Navigate(b.s.url + path))
 }
 
-// signIn signs in by the form.
 func (b *browser) signIn(token string) {
 	b.t.Helper()
 	b.visit("/console")
@@ -154,7 +146,6 @@ func (b *browser) signIn(token string) {
 	b.until("location.pathname === '/console' && document.querySelector('#filter')")
 }
 
-// dark sets the preferred color scheme.
 func (b *browser) dark(is bool) {
 	b.t.Helper()
 	value := "light"
@@ -218,7 +209,6 @@ func (b *browser) picture(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o600))
 }
 
-// rush makes claims until the returned function is called.
 func (s *service) rush(id string, pause time.Duration) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -238,7 +228,6 @@ func (s *service) rush(id string, pause time.Duration) (stop func()) {
 	})
 }
 
-// script enables or disables scripts.
 func (b *browser) script(on bool) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {

@@ -11,7 +11,6 @@ import (
 	"dibs/models"
 )
 
-// recordsMax bounds the records of a kind on a page.
 const recordsMax = 20
 
 type campaignPage struct {

@@ -24,7 +24,6 @@ var files embed.FS
 // Path is the console's path.
 const Path = "/console"
 
-// errNotAnswered means the API didn't answer the console.
 var errNotAnswered = errors.New("console: not answered")
 
 // Records reads MySQL's records beside the counters. Errors:
@@ -140,7 +139,6 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// handler answers a signed-in user.
 type handler = func(w http.ResponseWriter, r *http.Request, s *session)
 
 func (c *Console) routes() *http.ServeMux {

@@ -19,7 +19,6 @@ import (
 // foundMax bounds the claims of a user or an order on a page.
 const foundMax = 50
 
-// livesMax bounds the claims whose history is shown.
 const livesMax = 20
 
 type findPage struct {

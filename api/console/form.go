@@ -126,7 +126,6 @@ func limitsOf(k *models.CampaignJSON, all bool) string {
 	return strings.Join(texts, ", ")
 }
 
-// parseLimits reads what limitsOf writes.
 func parseLimits(name, text string) ([]models.LimitJSON, *wire.ProblemJSON) {
 	all := []models.LimitJSON{}
 	for one := range strings.SplitSeq(text, ",") {

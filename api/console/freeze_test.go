@@ -17,7 +17,6 @@ import (
 	"dibs/internal/testenv"
 )
 
-// role is a process of Dibs that can be frozen.
 type role struct {
 	t   testing.TB
 	cmd *exec.Cmd

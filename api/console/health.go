@@ -59,7 +59,6 @@ type Group struct {
 	Consumers []lua.Consumer
 }
 
-// askTimeout is the deadline of each dependency.
 const askTimeout = time.Second
 
 // Redis is what the console reads from Redis.
@@ -264,7 +263,6 @@ func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
 	return byGroup, known
 }
 
-// rolesThatConsume are the roles that write claims to MySQL.
 var rolesThatConsume = []string{"consumer", "serve"}
 
 func (h *Health) checkConsumers() Check {
@@ -298,7 +296,6 @@ func patience(group string) (warns, isBad time.Duration) {
 	return time.Minute, time.Hour
 }
 
-// adviceFor says what to do about a group that doesn't read.
 func adviceFor(group string) string {
 	switch group {
 	case models.GroupSyncer:

@@ -45,7 +45,6 @@ func serve(t testing.TB, environ ...string) *service {
 	return s
 }
 
-// start starts the service again at its address.
 func (s *service) start(environ ...string) (stop func()) {
 	s.t.Helper()
 	usual := slices.DeleteFunc([]string{
@@ -59,7 +58,6 @@ func (s *service) start(environ ...string) (stop func()) {
 	return stop
 }
 
-// ready waits until claims can be made.
 func (s *service) ready() {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -72,7 +70,6 @@ func (s *service) ready() {
 	}, within, 50*time.Millisecond)
 }
 
-// api sends a request as admin and returns the answer's body.
 func (s *service) api(method, path, body string) string {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
@@ -94,7 +91,6 @@ func (s *service) coupon(id string, total int, more string) {
 	require.Contains(s.t, s.api("POST", "/v1/campaigns", fmt.Sprintf(`{"id":%q,"kind":"coupon","total":%d%s}`, id, total, more)), `"version"`)
 }
 
-// claim claims a unit for each user, whatever the answers.
 func (s *service) claim(id string, users ...string) (answers []string) {
 	s.t.Helper()
 	for _, user := range users {
@@ -105,13 +101,11 @@ func (s *service) claim(id string, users ...string) (answers []string) {
 
 var idOf = regexp.MustCompile(`"id":"([^"]+)"`)
 
-// synced waits until all of a campaign's claims are in MySQL.
 func (s *service) synced(id string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return strings.Contains(s.api("GET", "/v1/campaigns/"+id+"/stock", ""), `"backlog":0`) }, within, 20*time.Millisecond)
 }
 
-// person is a user of the console without a browser.
 type person struct {
 	t      testing.TB
 	s      *service
@@ -128,7 +122,6 @@ func (s *service) person() *person {
 	}}
 }
 
-// page is an answer of the console.
 type page struct {
 	status int
 	header http.Header
@@ -202,7 +195,6 @@ func (p *person) act(path string) page {
 	return p.post(path, form)
 }
 
-// create sends the form of a new campaign.
 func (p *person) create(fields ...string) page {
 	p.t.Helper()
 	form := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console/new").text)[2]}}

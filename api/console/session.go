@@ -51,7 +51,6 @@ func newSession(token string) *session {
 	return &session{ID: rand.Text(), Token: token, CSRF: rand.Text(), StartedAt: time.Now().UTC()}
 }
 
-// over reports whether a session has expired.
 func (s *session) over(now time.Time) bool {
 	return now.Sub(s.At) > sessionFor && !s.At.IsZero() || now.Sub(s.StartedAt) > sessionMax
 }
@@ -66,7 +65,6 @@ func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	return c.cfg.Ended.SessionEnded(ctx, s.ID)
 }
 
-// session reads a request's session; nil if there is none.
 func (c *Console) session(r *http.Request) *session {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
@@ -99,7 +97,6 @@ func (c *Console) setCookie(w http.ResponseWriter, r *http.Request, value string
 	})
 }
 
-// allows reports whether a form belongs to this session.
 func (s *session) allows(r *http.Request) bool {
 	r.Body = http.MaxBytesReader(nil, r.Body, formMax)
 	return subtle.ConstantTimeCompare([]byte(r.PostFormValue("csrf")), []byte(s.CSRF)) == 1

@@ -39,7 +39,6 @@ func (e *ended) SessionEnded(_ context.Context, id string) (bool, error) {
 	return is && e.away == nil, e.away
 }
 
-// browser keeps the cookie that a console sets.
 type browser struct {
 	*Console
 

@@ -13,7 +13,6 @@ import (
 	"dibs/api/wire"
 )
 
-// asset is an embedded file that pages load.
 type asset struct {
 	body    []byte
 	kind    string

@@ -69,7 +69,6 @@ func stateOf(status models.Status, starts, ends *time.Time, left, total int64) s
 // silentAfter is how long a process may be silent before the page shows it.
 const silentAfter = 3 * time.Second
 
-// number separates thousands.
 func number(n int64) string { return strings.Replace(humanize.Comma(n), "-", "−", 1) }
 
 // when shows a time in UTC. The page's script converts it to the reader's
@@ -88,7 +87,6 @@ func iso(t *time.Time) string {
 	return t.UTC().Format(models.TimeLayout)
 }
 
-// plural counts things: "1 unit", "2 units".
 func plural(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -111,7 +109,6 @@ func optionsOf(pairs ...string) (all []option) {
 	return all
 }
 
-// head is a column header that sorts its table.
 type head struct {
 	Name, Title, Href string
 	On                bool
@@ -146,7 +143,6 @@ func money(amount int64, code string) string {
 
 func ago(t time.Time) string { return took(time.Since(t)) }
 
-// took formats a duration in one or two units.
 func took(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -201,7 +197,6 @@ func (c *Console) render(w http.ResponseWriter, status int, page, name string, d
 	_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
 }
 
-// refuse answers with a page that explains the refusal.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, s *session, p *wire.Problem) {
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		p.Write(w)

@@ -10,7 +10,6 @@ import (
 	"dibs/models"
 )
 
-// history is a campaign's previous sample.
 type history struct {
 	at      time.Time // the last sample that Redis answered; zero: none
 	epoch   int64

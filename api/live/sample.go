@@ -65,7 +65,6 @@ func byLot(lots []string, seen []softstate.Watched) map[string]*softstate.Watche
 	return all
 }
 
-// problem is the event for a server that doesn't answer.
 func problem(server, detail string) []byte {
 	return []byte("event: problem\ndata: " + `{"code":"unavailable","server":"` + server + `","detail":"` + detail + `"}` + "\n\n")
 }
@@ -77,7 +76,6 @@ var (
 	problemMySQL = problem("mysql", "MySQL does not answer. What only MySQL knows is as old as it says, or not known.")
 )
 
-// frames makes the events, and their encoding by campaign.
 func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*softstate.Watched) (frames map[string][]byte, events []Event) {
 	before := s.histories
 	s.histories = make(map[string]*history, len(seen))

@@ -49,7 +49,6 @@ type Config struct {
 // errFull means the process or the actor has its maximum of watchers.
 var errFull = errors.New("live: too many watchers")
 
-// errStopping means the process is stopping.
 var errStopping = errors.New("live: stopping")
 
 // Sampler records how claims were answered. Once a second it samples the

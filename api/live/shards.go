@@ -16,7 +16,6 @@ type Shard struct {
 	Status models.Status `json:"status" enum:"open,paused,closed,not_loaded,away" doc:"not_loaded: MySQL has all of it; away: its Redis does not answer, and the figures are MySQL's"`
 }
 
-// States of a shard that Redis doesn't answer for.
 const (
 	statusNotLoaded models.Status = "not_loaded"
 	statusAway      models.Status = "away"

@@ -28,7 +28,6 @@ import (
 	"dibs/models"
 )
 
-// rig is a sampler over a Fake.
 type rig struct {
 	*live.Sampler
 
@@ -49,7 +48,6 @@ func newRig(t *testing.T, campaigns ...models.Campaign) *rig {
 	return r
 }
 
-// claim has Redis accept claims.
 func (r *rig) claim(id string, n int) {
 	meta, _ := r.fake.Load(context.Background(), id)
 	for range n {
@@ -57,7 +55,6 @@ func (r *rig) claim(id string, n int) {
 	}
 }
 
-// stream is what one watcher receives.
 type stream struct {
 	header http.Header
 	status int
@@ -78,7 +75,6 @@ func (s *stream) Write(b []byte) (int, error) {
 
 func (s *stream) Flush() {}
 
-// as sets a request's actor.
 func as(r *http.Request, actor string) *http.Request {
 	return r.WithContext(caller.With(r.Context(), &caller.Caller{Actor: actor}))
 }
@@ -108,7 +104,6 @@ func (r *rig) openAs(actor, id string) *stream {
 // withPast is an actor who gets the past first.
 const withPast = "console"
 
-// events returns those received so far.
 func (s *stream) events(t *testing.T) (events []live.Event) {
 	t.Helper()
 	synctest.Wait()
@@ -367,7 +362,6 @@ func TestEventsGoOverHTTP(t *testing.T) {
 	require.Equal(t, 3, events, "beyond the time limits of other requests: %v", lines.Err())
 }
 
-// pastOf is the past that a watch starts with.
 func (r *rig) pastOf(t *testing.T, id string) (past struct {
 	At, Left []int64
 	P50Ms    []*float64 `json:"p50_ms"`

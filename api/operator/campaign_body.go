@@ -78,7 +78,6 @@ func (b *changeBody) fields() []wire.Field {
 		wire.TextOrNull("starts_at", &b.StartsAt, &b.noStart), wire.TextOrNull("ends_at", &b.EndsAt, &b.noEnd))
 }
 
-// limitBody is a limit in a request.
 type limitBody struct {
 	By  string     `json:"by" pattern:"^[a-z_]{1,32}$" required:"true" doc:"user, or the name of a subject that claims carry"`
 	Per models.Per `json:"per" enum:"all,hour,day,week,month" required:"true" doc:"in the campaign's time_zone; a week starts on Monday"`

@@ -181,7 +181,6 @@ func (s *Routes) pause(ctx context.Context, in *changeInput, change models.Chang
 	return answerOf(&c), nil
 }
 
-// pausedOutput is the answer of PauseCampaigns.
 type pausedOutput struct {
 	Body struct {
 		Paused   []string `json:"paused" doc:"ids"`

@@ -32,7 +32,6 @@ const (
 	byteOrderMark  = "\ufeff"
 )
 
-// streamed is the status of a streamed answer.
 const streamed = 0
 
 // Ledger reads what happened to claims. Errors: models.ErrNotFound,

@@ -134,7 +134,6 @@ func TestChange_SaysWhetherItIsStored(t *testing.T) {
 	}
 }
 
-// failingChanges can be read but not changed.
 type failingChanges struct {
 	*apitest.Fake
 

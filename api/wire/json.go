@@ -16,7 +16,6 @@ import (
 	"dibs/models"
 )
 
-// depthMax bounds the nesting of a body.
 const depthMax = 32
 
 // Field is a possible field of a JSON object.
@@ -247,7 +246,6 @@ func (r *reader) token() jsontext.Token {
 	return t
 }
 
-// begin reads a value's first token.
 func (r *reader) begin(name string, kind jsontext.Kind, wanted string) (jsontext.Token, *Problem) {
 	t := r.token()
 	switch {
@@ -288,7 +286,6 @@ func (r *reader) object(fields []Field) *Problem {
 	}
 }
 
-// missing refuses an object without a required field.
 func missing(fields []Field, seen uint64) *Problem {
 	for i := range fields {
 		if fields[i].required && seen&(1<<i) == 0 {
@@ -305,7 +302,6 @@ func (r *reader) skipTo(depth int) {
 	}
 }
 
-// end refuses anything after the object.
 func (r *reader) end() {
 	if r.broken != nil {
 		return

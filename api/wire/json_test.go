@@ -14,7 +14,6 @@ import (
 	"dibs/models"
 )
 
-// everything is a body with every kind of field.
 type everything struct {
 	Text    *string `json:"text,omitempty"`
 	Bonus   *int64  `json:"bonus,omitempty" minimum:"0" maximum:"9"`

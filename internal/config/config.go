@@ -127,7 +127,6 @@ func (c *Config) Given(variable string) bool {
 // Embedded reports whether both servers are embedded.
 func (c *Config) Embedded() bool { return c.RedisURL == "" && c.MySQLDSN == "" }
 
-// setting is one row of the table of settings.
 type setting struct {
 	// name of the flag; the variable is Prefix and this name in upper case
 	// with underscores
@@ -179,7 +178,6 @@ func fileOf(key string) string { return key + "-file" }
 // Prefix; "" is none.
 func (c *Config) FileOf(name string) string { return c.files[name] }
 
-// masked replaces a secret.
 const masked = "****"
 
 func hidden(string) string { return masked }
@@ -197,7 +195,6 @@ func AddFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// settingAnnotation marks the flags of AddFlags.
 const settingAnnotation = "dibs-setting"
 
 // IsSetting reports whether a flag is a setting.
@@ -228,7 +225,6 @@ func Load(environ []string, flags *pflag.FlagSet) (*Config, error) {
 	return c, nil
 }
 
-// load sets one setting.
 func (c *Config) load(s setting, layers []layer) error {
 	value, from := find(s.key, s.fallback, layers)
 	if from != fromDefault && value == "" && s.address {
@@ -416,7 +412,6 @@ func integer(field func(*Config) *int, least, most int) func(*Config, string) er
 	}
 }
 
-// byteSize reads a number of bytes, such as 512MiB.
 func byteSize(field func(*Config) *int64) func(*Config, string) error {
 	return func(c *Config, text string) error {
 		n, err := humanize.ParseBytes(text)

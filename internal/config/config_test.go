@@ -171,7 +171,6 @@ func TestPasswordsOfOtherURLsAreMasked(t *testing.T) {
 	require.Equal(t, "tcp(db:3306)/books", all["DIBS_FINANCE_DSN"])
 }
 
-// shown is the displayed values by variable.
 func shown(c *config.Config) map[string]string {
 	all := map[string]string{}
 	for _, s := range c.Sources() {

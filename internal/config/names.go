@@ -35,7 +35,6 @@ func checkNames(environ []string) error {
 	return fmt.Errorf("%w: %s; `dibs help settings` lists all", ErrConfig, strings.Join(unknown, ", "))
 }
 
-// hint names the most similar setting.
 func hint(name string) string {
 	least := misspeltBy + 1
 	meant := ""

@@ -176,7 +176,6 @@ func token(field func(*Config) *string) func(*Config, string) error {
 	}
 }
 
-// origins reads exact origins, as browsers send them.
 func origins(c *Config, value string) error {
 	for text := range strings.SplitSeq(value, ",") {
 		text = strings.TrimSpace(text)
@@ -191,7 +190,6 @@ func origins(c *Config, value string) error {
 	return nil
 }
 
-// networks reads CIDRs and single addresses.
 func networks(c *Config, value string) error {
 	for text := range strings.SplitSeq(value, ",") {
 		text = strings.TrimSpace(text)
@@ -210,7 +208,6 @@ func networks(c *Config, value string) error {
 	return nil
 }
 
-// durability reads the names of package lua.
 func durability(c *Config, value string) (err error) {
 	c.Durability, err = lua.ParseDurability(value)
 	return err

@@ -38,7 +38,6 @@ func (s *Stack) consoleDeps() *api.ConsoleDeps {
 	return deps
 }
 
-// redisOf is the console's access to Redis.
 type redisOf struct {
 	*lua.Scripts
 	*softstate.Store
@@ -69,7 +68,6 @@ func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 	return answer, err
 }
 
-// parkedOf is the console's access to parked messages.
 type parkedOf struct{ s *Stack }
 
 // Counts counts messages by group, of groups in the settings or with a
@@ -165,7 +163,6 @@ func parkedWebhookOf(id string) webhooks.Which {
 	return webhooks.Which{Endpoint: endpoint, EventID: event}
 }
 
-// booksOf compares and repairs for the console.
 type booksOf struct{ *compare.Comparer }
 
 // Compare compares a campaign and records the result.

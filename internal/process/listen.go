@@ -15,7 +15,6 @@ import (
 // CheckListen refuses an unsafe address before anything is started.
 func CheckListen(cfg *config.Config) error { return checkAddr(cfg, "HTTP_ADDR", cfg.HTTPAddr) }
 
-// checkMetricsListen is CheckListen for a role without an API.
 func checkMetricsListen(cfg *config.Config) error {
 	if cfg.MetricsAddr == "" {
 		return nil

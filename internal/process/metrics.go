@@ -28,7 +28,6 @@ func newRegistry() *prometheus.Registry {
 	return registry
 }
 
-// observeScripts times every script call, by result.
 func observeScripts(registry prometheus.Registerer) func(script string, took time.Duration, err error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "dibs_script_seconds", Help: "Time of a script call as the caller sees it, by script and result.",
@@ -58,7 +57,6 @@ func registerRole(registry prometheus.Registerer, role string) {
 	}, func() float64 { return 1 }))
 }
 
-// registerLeader exports whether this process leads the syncers.
 func registerLeader(registry prometheus.Registerer, leads func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "dibs_leader", Help: "1 on the syncer that leads, 0 on the others. Its sum over all syncers is 1.",
@@ -72,7 +70,6 @@ func asGauge(is bool) float64 {
 	return 0
 }
 
-// scraped are metrics that are computed on each scrape.
 type scraped struct {
 	descs []*prometheus.Desc
 	ask   func(to chan<- prometheus.Metric)

@@ -61,7 +61,6 @@ func (p *parts) now(ctx context.Context) map[string]error {
 	return p.is
 }
 
-// away are the names of the unreachable parts.
 func (p *parts) away(ctx context.Context) []string {
 	var names []string
 	for name, err := range p.now(ctx) {
@@ -77,10 +76,8 @@ func (p *parts) away(ctx context.Context) []string {
 // whose partitions are needed.
 const partMySQL, partRedis = "mysql", "redis"
 
-// partOf is the name of a partition's Redis as a part.
 func partOf(partition int) string { return "redis partition " + strconv.Itoa(partition) }
 
-// partsOfAPI are MySQL and each partition's Redis.
 func (s *Stack) partsOfAPI(ctx context.Context) map[string]error {
 	return s.besideMySQL(ctx, func(is map[string]error) {
 		away := s.Scripts.Away(ctx)
@@ -90,7 +87,6 @@ func (s *Stack) partsOfAPI(ctx context.Context) map[string]error {
 	})
 }
 
-// partsOfRole are MySQL and Redis.
 func (s *Stack) partsOfRole(ctx context.Context) map[string]error {
 	return s.besideMySQL(ctx, func(is map[string]error) {
 		bounded, cancel := context.WithTimeout(ctx, pingTimeout)
@@ -99,7 +95,6 @@ func (s *Stack) partsOfRole(ctx context.Context) map[string]error {
 	})
 }
 
-// besideMySQL checks other parts and MySQL concurrently.
 func (s *Stack) besideMySQL(ctx context.Context, others func(is map[string]error)) map[string]error {
 	mysql := make(chan error, 1)
 	go func() { mysql <- ping(ctx, s.DB) }()

@@ -135,12 +135,10 @@ func (s *Stack) checkDurability(ctx context.Context) error {
 	})
 }
 
-// checkFsync checks a server for the configured durability.
 func (s *Stack) checkFsync(ctx context.Context, node *redis.Client) error {
 	return redisconn.CheckFsync(ctx, node, s.fsync())
 }
 
-// fsync is the durability that servers need.
 func (s *Stack) fsync() redisconn.Fsync {
 	switch s.Config.Durability {
 	case lua.Fsync:
@@ -152,7 +150,6 @@ func (s *Stack) fsync() redisconn.Fsync {
 	}
 }
 
-// committed knows which claims MySQL has.
 type committed struct {
 	*campaigns.Claims
 

@@ -131,7 +131,6 @@ func (s *Stack) runGuarded(ctx context.Context, role string, run func(context.Co
 	return group.Wait()
 }
 
-// announce logs where the API listens.
 func (s *Stack) announce(addr string) {
 	url := "http://" + addr
 	if Certificate(s.Config) != (api.TLS{}) {
@@ -224,7 +223,6 @@ func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error 
 	})
 }
 
-// info answers GET /v1/info.
 func (s *Stack) info() api.Info {
 	info := api.Info{
 		Version: build.Of().Version, Partitions: s.Config.Partitions, Durability: s.Config.Durability.String(), Groups: s.Config.Groups,
@@ -271,13 +269,11 @@ func (s *Stack) runConsumer(ctx context.Context) error {
 	return err
 }
 
-// named is the lease of this process' name in a group.
 func (s *Stack) named(group string) lease.Consumer {
 	return lease.Consumer{Scripts: s.Scripts, Group: group, Name: s.Config.Name, Taken: config.Refuse("NAME",
 		"another process reads as %q in group %s; give each process a name of its own, the same after a restart", s.Config.Name, group)}
 }
 
-// reading is how a group reads the claim streams.
 func (s *Stack) reading(group string) redisbatch.Config {
 	return redisbatch.Config{
 		Client: s.Redis, Group: group, Name: s.Config.Name,
@@ -299,7 +295,6 @@ const windowMin = 512
 // loop, and a restart doesn't help.
 const liveWithin = 10 * time.Minute
 
-// metricsTimeout bounds a request to the side server.
 const metricsTimeout = 5 * time.Second
 
 // withMetrics runs a role without an API, with /metrics and /healthz if
@@ -348,7 +343,6 @@ func (s *Stack) beside(
 	return errors.Join(err, closeErr)
 }
 
-// groups is the registry of consumer groups.
 func (s *Stack) groups() *retention.Registry {
 	return retention.NewRegistry(s.DB, s.Scripts, s.Config.Groups)
 }
@@ -368,7 +362,6 @@ func (s *Stack) trimming() retention.TrimmerConfig {
 	}
 }
 
-// runSyncer runs the syncer's jobs until ctx ends.
 func (s *Stack) runSyncer(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil

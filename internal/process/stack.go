@@ -35,7 +35,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// startTimeout bounds the checks before a role starts.
 const startTimeout = 30 * time.Second
 
 // Options are what a process needs.
@@ -165,7 +164,6 @@ func (s *Stack) openRedis(ctx context.Context) error {
 	})
 }
 
-// connectRedis makes the client of the configured or the embedded Redis.
 func (s *Stack) connectRedis(ctx context.Context) (redis.UniversalClient, error) {
 	if s.Config.RedisURL == "" {
 		server, end, err := embedRedis()

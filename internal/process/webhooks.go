@@ -37,7 +37,6 @@ func (s *Stack) Dispatcher(endpoints func() webhooks.Endpoints) *webhooks.Dispat
 	})
 }
 
-// runWebhooks delivers events until ctx ends.
 func (s *Stack) runWebhooks(ctx context.Context) error {
 	if !s.awaitInstallation(ctx) {
 		return nil
