@@ -88,8 +88,8 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 	return l.End()
 }
 
-// archiveAll archives campaigns one by one and reports each. A campaign
-// that can't be archived is an error only if isNamed.
+// archiveAll archives campaigns one by one and reports each. A
+// campaign that can't be archived is an error only if isNamed.
 func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
 	report func(...archived) error) (err error) {
 	for _, id := range ids {

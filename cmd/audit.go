@@ -63,8 +63,8 @@ func checkCampaign(c *cobra.Command, _ []string) error {
 	return nil
 }
 
-// timeOrSpan reads a flag that is a time, or a span from now: into the past
-// for -1, into the future for 1. "" is the zero time.
+// timeOrSpan reads a flag that is a time, or a span from now: into the
+// past for -1, into the future for 1. "" is the zero time.
 func timeOrSpan(flag, text string, direction int) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -168,8 +168,8 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 	return errors.Join(err, verdict(&report))
 }
 
-// serviceEnviron passes settings from flags on as variables, which other
-// users can't read.
+// serviceEnviron passes settings from flags on as variables, which
+// other users can't read.
 func serviceEnviron(environ []string, flags *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.AddFlags(known)

@@ -15,8 +15,8 @@ import (
 	"dibs/cmd"
 )
 
-// liar is a Dibs with just the routes that a bench needs. Tests choose its
-// stock figures.
+// liar is a Dibs with just the routes that a bench needs. Tests choose
+// its stock figures.
 type liar struct {
 	*httptest.Server
 
@@ -121,8 +121,8 @@ func TestBenchRampsUpAndHoldsAShareOfTheTop(t *testing.T) {
 	require.InDelta(t, rate, 2*half, 2)
 }
 
-// If no rate holds, each must be tried down to the lowest and be shown, and
-// nothing measured.
+// If no rate holds, each must be tried down to the lowest and be
+// shown, and nothing measured.
 func TestBenchFailsWhenNoRateHolds(t *testing.T) {
 	t.Parallel()
 	l := newLiar(t, &liar{delay: 5 * time.Millisecond})

@@ -103,8 +103,8 @@ func TestClaimsPacketsAndTheLedgerFromTheCommandLine(t *testing.T) {
 	requireRefusal(t, run(t, over, "claims", "spring", "--status", "lost"), cmd.ExitFailed, "status")
 }
 
-// While MySQL doesn't answer, campaigns must be paused, one or all. Once it
-// answers, they must be opened.
+// While MySQL doesn't answer, campaigns must be paused, one or all.
+// Once it answers, they must be opened.
 func TestCampaignsArePausedWhileMySQLIsFrozen(t *testing.T) {
 	t.Parallel()
 	sql := testenv.SQLServer(t)

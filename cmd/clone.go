@@ -26,8 +26,8 @@ type endedError struct{ code int }
 
 func (e endedError) Error() string { return fmt.Sprintf("cmd: it ended with exit code %d", e.code) }
 
-// trials are the commands that test Dibs: those of env, or commands that
-// build them first.
+// trials are the commands that test Dibs: those of env, or commands
+// that build them first.
 func trials(env Env) (commands []*cobra.Command) {
 	for _, construct := range env.Trials {
 		commands = append(commands, construct(env))
@@ -42,8 +42,8 @@ func trials(env Env) (commands []*cobra.Command) {
 	}
 }
 
-// inClone is a command that is built from a clone of the project, and gets
-// all arguments.
+// inClone is a command that is built from a clone of the project, and
+// gets all arguments.
 func inClone(env Env, name, short string) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Example: "  dibs " + name + " --help", DisableFlagParsing: true}
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -1,5 +1,5 @@
-// Package cmd is the command line: its grammar and its output. The work is
-// in internal/process.
+// Package cmd is the command line: its grammar and its output. The
+// work is in internal/process.
 package cmd
 
 import (
@@ -132,8 +132,8 @@ func addSettings(c *cobra.Command) {
 	}
 }
 
-// command adds what all commands share: arguments are checked against Use,
-// and settings are read before the run.
+// command adds what all commands share: arguments are checked against
+// Use, and settings are read before the run.
 func command(env Env, c cobra.Command, run func(ctx context.Context, c *cobra.Command, cfg *config.Config) error) *cobra.Command {
 	if c.Args == nil {
 		c.Args = asUsed

@@ -18,14 +18,14 @@ import (
 // completeWithin bounds how long a shell waits for names.
 const completeWithin = time.Second
 
-// completions find the names for an argument, by its word in Use. Flags
-// have the same word in lower case.
+// completions find the names for an argument, by its word in Use.
+// Flags have the same word in lower case.
 var completions = map[string]func(ctx context.Context, api *client.Client, cfg *config.Config, prefix string) []string{
 	"CAMPAIGN": campaignsLike, "GROUP": groupNames, "ENDPOINT": endpointNames,
 }
 
-// complete lets shells complete names of campaigns, groups and endpoints.
-// If a server is unreachable, it completes nothing.
+// complete lets shells complete names of campaigns, groups and
+// endpoints. If a server is unreachable, it completes nothing.
 func (env Env) complete(c *cobra.Command) {
 	for _, below := range c.Commands() {
 		env.complete(below)

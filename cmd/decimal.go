@@ -14,8 +14,8 @@ var (
 	errDecimal  = errors.New("must be decimal digits")
 )
 
-// decimal is a number flag in decimal digits. pflag would read Go's syntax:
-// 0100 as 64, 0x10 and 1_000.
+// decimal is a number flag in decimal digits. pflag would read Go's
+// syntax: 0100 as 64, 0x10 and 1_000.
 type decimal struct{ pflag.Value }
 
 func (d decimal) Set(text string) error {

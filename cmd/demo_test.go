@@ -17,8 +17,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// outcome reads a line of the demo's table: the figures of the crowd, Redis
-// and the database.
+// outcome reads a line of the demo's table: the figures of the crowd,
+// Redis and the database.
 func outcome(t *testing.T, out, what string) []string {
 	t.Helper()
 	row := regexp.MustCompile(`(?m)^` + what + ` {2,}(.*)$`).FindStringSubmatch(out)
@@ -80,8 +80,8 @@ func TestDemoOnRealServersLeavesItsClaimsThere(t *testing.T) {
 	require.NotContains(t, out, secret)
 }
 
-// meddler claims a unit of the demo's campaign unknown to the crowd, as
-// soon as the address is printed.
+// meddler claims a unit of the demo's campaign unknown to the crowd,
+// as soon as the address is printed.
 type meddler struct {
 	testenv.Buffer
 
@@ -127,8 +127,9 @@ func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	require.Regexp(t, `(?m)^dibs: .*200 and 201`, problems.String())
 }
 
-// The address and a sign-in link must be printed before the crowd comes.
-// The crowd is slow, and the demo serves until it is interrupted.
+// The address and a sign-in link must be printed before the crowd
+// comes. The crowd is slow, and the demo serves until it is
+// interrupted.
 func TestDemoToWatch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), within)

@@ -27,10 +27,10 @@ func errGap(all []compare.Gap) error {
 	return errors.Join(failed...)
 }
 
-// acceptGaps gives up the entries that MySQL lacks and Redis no longer has.
-// A reader then starts at the stream's begin, as after a data loss of
-// Redis: each campaign of the partition is loaded again, and claims without
-// a trace are counted as lost.
+// acceptGaps gives up the entries that MySQL lacks and Redis no longer
+// has. A reader then starts at the stream's begin, as after a data
+// loss of Redis: each campaign of the partition is loaded again, and
+// claims without a trace are counted as lost.
 func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 	all, err := compare.Gaps(ctx, s.DB, s.Scripts)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Commands without data to print: roles, demos, SQL for a MySQL client, a
-// line for a probe, and other programs' output.
+// Commands without data to print: roles, demos, SQL for a MySQL
+// client, a line for a probe, and other programs' output.
 var printNothing = []string{
 	"dibs demo", "dibs serve", "dibs api", "dibs consumer", "dibs syncer", "dibs finance", "dibs webhooks",
 	"dibs grants", "dibs healthcheck", "dibs lab", "dibs torture", "dibs help",

@@ -61,8 +61,8 @@ said in a line.`,
 	return c
 }
 
-// probe requests each path and returns the unreachable servers. A failed
-// probe's error has the answer.
+// probe requests each path and returns the unreachable servers. A
+// failed probe's error has the answer.
 func probe(ctx context.Context, secure bool, addr string, paths []string) (away []string, err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

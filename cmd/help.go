@@ -11,8 +11,8 @@ import (
 	"dibs/internal/printer"
 )
 
-// usage prints a command's own flags, and where to find the settings that
-// all commands share.
+// usage prints a command's own flags, and where to find the settings
+// that all commands share.
 func usage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	if c.Runnable() {
@@ -48,8 +48,8 @@ func usage(c *cobra.Command) error {
 	return nil
 }
 
-// newHelp refuses an unknown command. cobra's own would show the parent's
-// help.
+// newHelp refuses an unknown command. cobra's own would show the
+// parent's help.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [command]", Short: "Help about any command; `dibs help settings` lists the settings",

@@ -31,8 +31,8 @@ func installationOf(t *testing.T, dsn string) string {
 // rolesThatRead are the roles and commands that open both servers.
 var rolesThatRead = []string{"consumer", "syncer", "api", "serve", "finance", "webhooks", "reconcile"}
 
-// requireForeign expects each role to end at its start and to name both
-// installations.
+// requireForeign expects each role to end at its start and to name
+// both installations.
 func requireForeign(t *testing.T, environ []string, ids ...string) {
 	t.Helper()
 	_, file := newHook(t)
@@ -42,8 +42,8 @@ func requireForeign(t *testing.T, environ []string, ids ...string) {
 	}
 }
 
-// groupsOf are the claim stream's consumer groups with their pending and
-// read counts.
+// groupsOf are the claim stream's consumer groups with their pending
+// and read counts.
 func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
 	t.Helper()
 	groups, err := rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
@@ -55,8 +55,8 @@ func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
 	return all
 }
 
-// A second deployment with its own MySQL on the first one's Redis must end
-// at its start, whatever it runs, without reading or acknowledging
+// A second deployment with its own MySQL on the first one's Redis must
+// end at its start, whatever it runs, without reading or acknowledging
 // anything.
 func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	t.Parallel()
@@ -121,8 +121,8 @@ func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
 	require.Equal(t, mine, of())
 	serve.stop()
 
-	// An empty Redis of another installation may be taken, unless that one
-	// has a running process.
+	// An empty Redis of another installation may be taken, unless that
+	// one has a running process.
 	other := newServers(t)
 	api := start(t, other.environ, "api")
 	eventually(t, "it says that it runs", func() bool { return other.rdb.Exists(t.Context(), "dibs:processes").Val() == 1 })
@@ -131,8 +131,8 @@ func TestARedisThatLostEverythingStaysWithItsMySQL(t *testing.T) {
 	requireOK(t, run(t, []string{other.environ[0], s.environ[1]}, "reconcile"))
 }
 
-// Two installations that start at once on an empty Redis must not both get
-// it.
+// Two installations that start at once on an empty Redis must not both
+// get it.
 func TestOnlyOneInstallationGetsAnEmptyRedis(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
@@ -165,8 +165,8 @@ func TestOnlyOneInstallationGetsAnEmptyRedis(t *testing.T) {
 	}
 }
 
-// A finance service's own database belongs to the installation whose events
-// it has.
+// A finance service's own database belongs to the installation whose
+// events it has.
 func TestBooksOfAnotherInstallationAreRefused(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)
@@ -183,8 +183,8 @@ func TestBooksOfAnotherInstallationAreRefused(t *testing.T) {
 	requireRefusal(t, got, cmd.ExitUsage, "DIBS_FINANCE_DSN", installationOf(t, first.dsn), installationOf(t, second.dsn))
 }
 
-// A role that starts while MySQL is unreachable must read no stream before
-// the installations were compared.
+// A role that starts while MySQL is unreachable must read no stream
+// before the installations were compared.
 func TestARoleReadsNothingBeforeItKnowsItsInstallation(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)

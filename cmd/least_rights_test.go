@@ -24,8 +24,8 @@ func block(t *testing.T, name string) string {
 	return string(found[1])
 }
 
-// The rights in docs/security.md must be enough for every role, and all
-// needed.
+// The rights in docs/security.md must be enough for every role, and
+// all needed.
 func TestLeastRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	line := strings.Replace(block(t, "redis acl"), "PASSWORD", "s3cret", 1)
@@ -88,8 +88,8 @@ func TestLeastRightsAreEnough(t *testing.T) {
 	}
 }
 
-// grant makes the users of docs/security.md, in its order, and returns the
-// DSN of the roles' user.
+// grant makes the users of docs/security.md, in its order, and returns
+// the DSN of the roles' user.
 func grant(t *testing.T, s *servers) string {
 	t.Helper()
 	at := strings.LastIndex(s.dsn, "@")

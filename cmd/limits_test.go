@@ -49,8 +49,9 @@ func (r *running) patch(campaign, body string) (c models.CampaignJSON) {
 
 func device(value string) map[string]string { return map[string]string{"device": value} }
 
-// A device's limit must hold for all users, through a change of the limits,
-// a release, and a loss of Redis. Rows and events must have the device.
+// A device's limit must hold for all users, through a change of the
+// limits, a release, and a loss of Redis. Rows and events must have
+// the device.
 func TestLimitsOfADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -136,8 +137,8 @@ func TestSubjectsAreStoredAsDigests(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// A sharded campaign's limits must all be by the subject that selects the
-// shard.
+// A sharded campaign's limits must all be by the subject that selects
+// the shard.
 func TestShardsByADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

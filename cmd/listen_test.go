@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runRefused runs a command that must refuse, and returns its exit code and
-// its only line.
+// runRefused runs a command that must refuse, and returns its exit
+// code and its only line.
 func runRefused(t *testing.T, environ []string, args ...string) (code int, line string) {
 	t.Helper()
 	var out, problems bytes.Buffer

@@ -11,12 +11,12 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// Main is a program: it runs until its command ends, or SIGINT or SIGTERM.
-// It never returns.
+// Main is a program: it runs until its command ends, or SIGINT or
+// SIGTERM. It never returns.
 func Main(run func(context.Context, Env) int) {
 	Tune()
-	// the drivers' own unstructured output on stderr; we get the same as
-	// errors
+	// the drivers' own unstructured output on stderr; we get the same
+	// as errors
 	logging.Disable()
 	_ = mysql.SetLogger(&mysql.NopLogger{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

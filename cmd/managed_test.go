@@ -10,8 +10,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Such a Redis refuses CONFIG and ACL, and its INFO lacks fields that some
-// managed servers omit. Claims must still be possible.
+// Such a Redis refuses CONFIG and ACL, and its INFO lacks fields that
+// some managed servers omit. Claims must still be possible.
 func TestAManagedRedisThatHidesWhatItCan(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

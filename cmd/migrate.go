@@ -65,8 +65,8 @@ var migrationView = printer.View[migration]{
 	Rows:   func(m *migration, row func(...any)) { row(m.State, m.Migration, m.Database) },
 }
 
-// migrate migrates one database, or lists its migrations. If madeBy isn't
-// "", the database gets an installation id.
+// migrate migrates one database, or lists its migrations. If madeBy
+// isn't "", the database gets an installation id.
 func migrate(ctx context.Context, out *printer.List[migration], setting, dsn string, status bool, log *slog.Logger, madeBy string) error {
 	db, err := process.OpenDB(ctx, setting, sqlstore.Config{DSN: dsn, ReadTimeout: migrateTimeout,
 		SchemaLockWait: schemaLockWait, Logger: log})
@@ -108,9 +108,9 @@ func migrate(ctx context.Context, out *printer.List[migration], setting, dsn str
 	return err
 }
 
-// migrateBetweenWriters applies the migrations. If a statement waits for a
-// table in vain, it is retried after a pause in which others may use the
-// table.
+// migrateBetweenWriters applies the migrations. If a statement waits
+// for a table in vain, it is retried after a pause in which others may
+// use the table.
 func migrateBetweenWriters(ctx context.Context, pool *sql.DB, dialect string, log *slog.Logger) (applied []string, err error) {
 	for {
 		done, err := migrations.Up(ctx, pool, dialect)

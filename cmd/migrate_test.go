@@ -71,8 +71,8 @@ func TestMigrateAppliesWhatIsMissingAndNamesIt(t *testing.T) {
 	requireRefusal(t, run(t, old, "migrate"), cmd.ExitFailed, "version 20", "create an empty database")
 }
 
-// Each role must name both versions and the command. After the migration it
-// must work with the old data.
+// Each role must name both versions and the command. After the
+// migration it must work with the old data.
 func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	t.Parallel()
 	dsn := unmigrated(t, 0)

@@ -18,9 +18,10 @@ func jsonOf(t require.TestingT, body any) string {
 	return string(text)
 }
 
-// A name that is accepted for a user, a subject, a key or an order must be
-// the same in every route, however it is encoded: it counts, replays, is
-// listed and redeems. A refused name must be refused by every route.
+// A name that is accepted for a user, a subject, a key or an order
+// must be the same in every route, however it is encoded: it counts,
+// replays, is listed and redeems. A refused name must be refused by
+// every route.
 func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
@@ -88,8 +89,8 @@ func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 	require.NotEmpty(t, taken)
 }
 
-// A blank at the end of a key must not make a second claim, in a header or
-// a batch.
+// A blank at the end of a key must not make a second claim, in a
+// header or a batch.
 func TestAKeyHasOneForm(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")

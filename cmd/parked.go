@@ -16,9 +16,9 @@ import (
 	"dibs/syncer/compare"
 )
 
-// Three command families handle parked items: `dibs parked` has claims that
-// MySQL refuses, `dibs finance` has events that it couldn't credit, `dibs
-// webhooks` has events that an endpoint didn't accept.
+// Three command families handle parked items: `dibs parked` has claims
+// that MySQL refuses, `dibs finance` has events that it couldn't
+// credit, `dibs webhooks` has events that an endpoint didn't accept.
 
 // ErrParked means something is still parked after a retry.
 var ErrParked = errors.New("cmd: still parked")

@@ -12,8 +12,8 @@ import (
 	"dibs/internal/syncertest"
 )
 
-// Claims that MySQL refuses must be listed, written once it accepts them,
-// or given up by id.
+// Claims that MySQL refuses must be listed, written once it accepts
+// them, or given up by id.
 func TestParkedClaimsAreListedRetriedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is wrong with an address, and if no server answers, no command's
-// output may contain four characters of the password, from a setting, a
-// flag or a file.
+// Whatever is wrong with an address, and if no server answers, no
+// command's output may contain four characters of the password, from a
+// setting, a flag or a file.
 func TestNoCommandQuotesAPieceOfAPassword(t *testing.T) {
 	t.Parallel()
 	const here = "127.0.0.1:1"

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The number of campaigns that are compared before the results are recorded
-// and printed, and how many of them concurrently.
+// The number of campaigns that are compared before the results are
+// recorded and printed, and how many of them concurrently.
 const reconcileChunk, reconcileAtOnce = 100, 4
 
 type reconcileFlags struct {
@@ -252,8 +252,9 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	}
 }
 
-// comparisonView shows a campaign's current state, after any repair. Redis,
-// MySQL and the rows of claims each have their count of claimed units.
+// comparisonView shows a campaign's current state, after any repair.
+// Redis, MySQL and the rows of claims each have their count of claimed
+// units.
 var comparisonView = printer.View[compare.Repaired]{
 	Header: []string{
 		"campaign", "total", "redis", "mysql", "rows", "backlog", "drift", "books", "where", "left in redis", "left in mysql",

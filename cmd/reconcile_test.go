@@ -12,8 +12,8 @@ import (
 	"dibs/models"
 )
 
-// booked is an idle system with a consumer: five users claimed a unit each
-// of "spring", which has ten.
+// booked is an idle system with a consumer: five users claimed a unit
+// each of "spring", which has ten.
 func booked(t *testing.T) *servers {
 	t.Helper()
 	s := newServers(t)
@@ -214,8 +214,8 @@ func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
 	require.Equal(t, models.ClaimClaimed, serve.claimsOf("u3")[0].Status)
 }
 
-// A database that is empty, or restored from another one's dump, must not
-// agree with a Redis that holds campaigns.
+// A database that is empty, or restored from another one's dump, must
+// not agree with a Redis that holds campaigns.
 func TestReconcileNamesCampaignsThatOnlyRedisHas(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -25,8 +25,8 @@ type refusal struct {
 }
 
 var (
-	// wantsJSON finds -o json among arguments, one per line, even refused
-	// ones.
+	// wantsJSON finds -o json among arguments, one per line, even
+	// refused ones.
 	wantsJSON = regexp.MustCompile(`(?m)^(--json(=true)?|(-o=?\n?|--output[=\n])json)$`)
 	// packages are prefixes of errors, meant for logs.
 	packages  = regexp.MustCompile(`(^|: |; )((usage|` + strings.Join(arch.Names(), "|") + `): )+`)
@@ -73,8 +73,8 @@ func unknownCommand(c *cobra.Command, name string) error {
 	return usagef("no command %s%s Usage: %s COMMAND", quoted(name), hint, c.CommandPath())
 }
 
-// badFlag refuses unreadable flags. It reports an unknown command first,
-// because its flags are unknown, too.
+// badFlag refuses unreadable flags. It reports an unknown command
+// first, because its flags are unknown, too.
 func badFlag(c *cobra.Command, err error) error {
 	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
 		return unknownCommand(c, args[0])
@@ -144,8 +144,8 @@ func firstExample(c *cobra.Command) string {
 	return first
 }
 
-// quoted quotes an argument, unless it may be an address or a secret in the
-// wrong position.
+// quoted quotes an argument, unless it may be an address or a secret
+// in the wrong position.
 func quoted(arg string) string {
 	if plainWord.MatchString(arg) {
 		return strconv.Quote(arg)

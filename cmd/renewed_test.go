@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Passwords must be changeable without a restart: first the file, then the
-// servers. New connections must use the new one. An unusable file must
-// leave the last one in force.
+// Passwords must be changeable without a restart: first the file, then
+// the servers. New connections must use the new one. An unusable file
+// must leave the last one in force.
 func TestPasswordsInFilesAreReplacedWhileItRuns(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, "user dibs on >hunter2 ~* &* +@all")

@@ -13,8 +13,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// API, consumer and syncer run separately on real servers. At the end Redis
-// and MySQL must agree.
+// API, consumer and syncer run separately on real servers. At the end
+// Redis and MySQL must agree.
 func TestTheRolesTogetherAreADibs(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

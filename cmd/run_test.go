@@ -222,8 +222,8 @@ func eventually(t testing.TB, otherwise string, so func() bool) {
 	require.Eventually(t, so, within, 20*time.Millisecond, otherwise)
 }
 
-// servers are a test's own Redis and a migrated database on the shared SQL
-// server.
+// servers are a test's own Redis and a migrated database on the shared
+// SQL server.
 type servers struct {
 	t       testing.TB
 	redis   *testenv.RedisServer

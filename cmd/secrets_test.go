@@ -11,8 +11,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Logs at the lowest level must contain no secret, through accepted and
-// refused requests, sign-ins, and unreachable servers.
+// Logs at the lowest level must contain no secret, through accepted
+// and refused requests, sign-ins, and unreachable servers.
 func TestNoLogHoldsASecret(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, "user dibs on >hunter2-redis ~* &* +@all")

@@ -20,8 +20,8 @@ import (
 
 const coupon = `{"id":"spring","kind":"coupon","total":2,"per_user":1}`
 
-// Without settings, claims must reach the database at once, and a stop must
-// be no failure.
+// Without settings, claims must reach the database at once, and a stop
+// must be no failure.
 func TestServeIsAWholeDibs(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
@@ -71,9 +71,9 @@ func TestServeGoesOnFromItsFolder(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 }
 
-// Parked claims in a folder must not prevent a start: other campaigns are
-// served. One campaign has a claim with another's id, one has more parked
-// events than a load reads.
+// Parked claims in a folder must not prevent a start: other campaigns
+// are served. One campaign has a claim with another's id, one has more
+// parked events than a load reads.
 func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

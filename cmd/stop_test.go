@@ -43,8 +43,8 @@ func TestSignalsEndAServiceWell(t *testing.T) {
 	}
 }
 
-// A role that is stopped while it still connects must end soon and without
-// failure. A command that had something to find out must fail.
+// A role that is stopped while it still connects must end soon and
+// without failure. A command that had something to find out must fail.
 func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -51,8 +51,8 @@ func TestHealthcheckSaysHowTheProcessOfItsSettingsIs(t *testing.T) {
 		"no one answers at 127.0.0.1:1 or "+addr)
 }
 
-// A consumer that waits for an unreachable Redis is healthy, and must say
-// what it waits for.
+// A consumer that waits for an unreachable Redis is healthy, and must
+// say what it waits for.
 func TestHealthcheckOfARoleThatWaits(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -39,8 +39,8 @@ func flagOf(variable string) string {
 	return "--" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(variable, "DIBS_")), "_", "-")
 }
 
-// noOne is an environment with servers that don't run: refusals must not
-// need them.
+// noOne is an environment with servers that don't run: refusals must
+// not need them.
 var noOne = []string{"DIBS_REDIS_URL=redis://127.0.0.1:1", "DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs"}
 
 func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
@@ -60,8 +60,8 @@ func TestHelpListsEveryCommandAndWhatItDoes(t *testing.T) {
 	}
 }
 
-// Commands that are built from the source tree must say what they need if
-// it is missing.
+// Commands that are built from the source tree must say what they need
+// if it is missing.
 func TestCommandsOfACloneSayWhatTheyNeed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"lab", "torture"} {

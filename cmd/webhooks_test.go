@@ -62,8 +62,8 @@ func newHook(t *testing.T) (*hook, string) {
 	return h, "DIBS_WEBHOOKS_FILE=" + file
 }
 
-// took reports whether exactly the claims from 1 to n were accepted, in
-// order.
+// took reports whether exactly the claims from 1 to n were accepted,
+// in order.
 func (h *hook) took(n int) func() bool {
 	return func() bool {
 		h.mu.Lock()
@@ -77,8 +77,9 @@ func (h *hook) took(n int) func() bool {
 	}
 }
 
-// Of two processes one must deliver and the other take over. Claims made
-// while the receiver or all processes were down must be delivered in order.
+// Of two processes one must deliver and the other take over. Claims
+// made while the receiver or all processes were down must be delivered
+// in order.
 func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -116,10 +117,10 @@ func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") == 0 })
 }
 
-// Redis loses the lease of the delivering process, as when its clock jumps
-// ahead. The next holder must wait until the first has noticed, so that no
-// event overtakes another. The first then stands by, and may take over
-// again.
+// Redis loses the lease of the delivering process, as when its clock
+// jumps ahead. The next holder must wait until the first has noticed,
+// so that no event overtakes another. The first then stands by, and
+// may take over again.
 func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// replayedClaimsHeader marks a batch's replayed claims if only some are
-// replays.
+// replayedClaimsHeader marks a batch's replayed claims if only some
+// are replays.
 const replayedClaimsHeader = "Idempotent-Replayed-Claims"
 
 // PostBatch is POST /v1/claims:batch.
@@ -58,8 +58,8 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	return http.StatusOK
 }
 
-// batchPart is a batch's claims for one campaign, in order. lane is the
-// campaign's, or err says why there is none.
+// batchPart is a batch's claims for one campaign, in order. lane is
+// the campaign's, or err says why there is none.
 type batchPart struct {
 	campaignID string
 	claims     []*batchClaim
@@ -114,8 +114,9 @@ func byCampaign(claims []batchClaim) []batchPart {
 
 const batchLookupsMax = 64
 
-// findLanes finds the lanes of all parts within the time of one look-up.
-// Campaigns that can't be found must not stop the other claims.
+// findLanes finds the lanes of all parts within the time of one
+// look-up. Campaigns that can't be found must not stop the other
+// claims.
 func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -159,9 +160,9 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 	}
 }
 
-// appendResults writes the answer, and counts the claims with the time they
-// took. replays has a 1 for each replay and a 0 for each other claim; nil
-// means no replays.
+// appendResults writes the answer, and counts the claims with the time
+// they took. replays has a 1 for each replay and a 0 for each other
+// claim; nil means no replays.
 func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Duration) (_, replays []byte) {
 	out = append(out, `{"results":[`...)
 	for i := range claims {

@@ -28,8 +28,8 @@ func (b *claimBody) fields() []wire.Field {
 	}
 }
 
-// decodeClaim reads a body. user is the user of the token; "" if it has
-// none.
+// decodeClaim reads a body. user is the user of the token; "" if it
+// has none.
 func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 	var b claimBody
 	p := wire.ReadObject(body, b.fields())
@@ -94,8 +94,8 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 
-// decodeBatch refuses a batch that is unreadable, empty or too large. A
-// faulty claim has its own refusal.
+// decodeBatch refuses a batch that is unreadable, empty or too large.
+// A faulty claim has its own refusal.
 func decodeBatch(body []byte, user string) ([]batchClaim, *wire.Problem) {
 	b := batchBody{user: user}
 	p := wire.ReadObject(body, b.fields())

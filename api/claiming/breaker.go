@@ -15,8 +15,8 @@ import (
 const (
 	// slowCall is how long a call may take before its Redis is probed.
 	slowCall = 250 * time.Millisecond
-	// probeTimeout bounds a probe, a plain read. After it, Redis counts as
-	// hanging.
+	// probeTimeout bounds a probe, a plain read. After it, Redis
+	// counts as hanging.
 	probeTimeout = 500 * time.Millisecond
 	// probeEvery is the pause between probes of a hanging Redis.
 	probeEvery = 100 * time.Millisecond
@@ -46,8 +46,8 @@ func (b *breakers) of(partition int) *breaker {
 }
 
 // breaker refuses a partition's claims at once while its Redis hangs.
-// Otherwise each would wait for the full call timeout. An unanswered probe
-// opens it, an answered one closes it.
+// Otherwise each would wait for the full call timeout. An unanswered
+// probe opens it, an answered one closes it.
 type breaker struct {
 	states StateReader
 	group  *workers.Group

@@ -87,8 +87,8 @@ func outcomeOf(reply *lua.ClaimReply, p *wire.Problem) string {
 	return string(reply.Outcome)
 }
 
-// refuseUnknown refuses a claim whose campaign wasn't found, and logs the
-// error.
+// refuseUnknown refuses a claim whose campaign wasn't found, and logs
+// the error.
 func (s *Routes) refuseUnknown(ctx context.Context, campaignID string, err error) *wire.Problem {
 	if errors.Is(err, models.ErrNotFound) {
 		return wire.Refuse(wire.CodeCampaignNotFound)

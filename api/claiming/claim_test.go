@@ -249,8 +249,8 @@ func TestBatch_AKeyOfTheWholeIsRefused(t *testing.T) {
 	require.Zero(t, fake.Sent())
 }
 
-// The replays are named in a header because a replayed body is byte for
-// byte the first one.
+// The replays are named in a header because a replayed body is byte
+// for byte the first one.
 func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 	t.Parallel()
 	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 1000)), api.Config{})

@@ -14,8 +14,8 @@ import (
 	"dibs/lua"
 )
 
-// ticket is one queued claim. The coalescer owns it from submit until its
-// waiter is notified.
+// ticket is one queued claim. The coalescer owns it from submit until
+// its waiter is notified.
 type ticket struct {
 	req    lua.ClaimRequest
 	waiter *waiter
@@ -23,16 +23,16 @@ type ticket struct {
 	answer answer
 }
 
-// answer is a claim's result. err is as Claimer says, or lua.ErrUnavailable
-// if the claim wasn't sent.
+// answer is a claim's result. err is as Claimer says, or
+// lua.ErrUnavailable if the claim wasn't sent.
 type answer struct {
 	reply lua.ClaimReply
 	err   error
 }
 
-// waiter is a caller with its tickets. It waits for all answers, at most
-// for QueueWait and two calls. If the caller leaves, unsent claims are
-// dropped.
+// waiter is a caller with its tickets. It waits for all answers, at
+// most for QueueWait and two calls. If the caller leaves, unsent
+// claims are dropped.
 type waiter struct {
 	ctx     context.Context //nolint:containedctx // the caller's, asked before its claims are sent
 	tickets []ticket
@@ -44,8 +44,8 @@ func newWaiter(ctx context.Context, tickets int) *waiter {
 	return &waiter{ctx: ctx, tickets: make([]ticket, 0, tickets), done: make(chan struct{}, 1)}
 }
 
-// add makes a ticket. It must not exceed the capacity: tickets must not
-// move.
+// add makes a ticket. It must not exceed the capacity: tickets must
+// not move.
 func (w *waiter) add(req lua.ClaimRequest) *ticket {
 	w.open.Add(1)
 	w.tickets = append(w.tickets, ticket{req: req, waiter: w})
@@ -116,8 +116,8 @@ func (c *coalescer) claim(ctx context.Context, req lua.ClaimRequest) ticket {
 	return answered
 }
 
-// submit queues one waiter's tickets in order. Those beyond queueMax are
-// answered at once.
+// submit queues one waiter's tickets in order. Those beyond queueMax
+// are answered at once.
 func (c *coalescer) submit(tickets []*ticket) {
 	if c.breaker.refuses() {
 		for _, t := range tickets {
@@ -183,9 +183,9 @@ func (c *coalescer) work() {
 	}
 }
 
-// take moves tickets from the queue: to sending for the next call, or to
-// dropped if they must not be sent any more. It returns false if the queue
-// was empty and the worker ends.
+// take moves tickets from the queue: to sending for the next call, or
+// to dropped if they must not be sent any more. It returns false if
+// the queue was empty and the worker ends.
 func (c *coalescer) take(s *scratch) bool {
 	s.sending = s.sending[:0]
 	s.dropped = s.dropped[:0]
@@ -251,8 +251,8 @@ func (c *coalescer) send(s *scratch) {
 	notify(s.sending)
 }
 
-// trace starts a call's span if any claim is traced, and sets the trace
-// parent of the claims' events.
+// trace starts a call's span if any claim is traced, and sets the
+// trace parent of the claims' events.
 func (c *coalescer) trace(s *scratch) *tracing.Span {
 	if c.tracer == nil {
 		return nil
@@ -287,9 +287,9 @@ func (c *coalescer) callRecovering(reqs []lua.ClaimRequest) (replies []lua.Claim
 	return c.call(reqs)
 }
 
-// notify counts answered tickets at their waiters. A waiter may be reused
-// once its last ticket is counted. So adjacent tickets of one waiter are
-// counted together.
+// notify counts answered tickets at their waiters. A waiter may be
+// reused once its last ticket is counted. So adjacent tickets of one
+// waiter are counted together.
 func notify(tickets []*ticket) {
 	for i := 0; i < len(tickets); {
 		w := tickets[i].waiter

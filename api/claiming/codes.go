@@ -33,8 +33,9 @@ func codeOfError(err error) wire.Code {
 	return wire.CodeOutcomeUnknown
 }
 
-// refusal is the refusal of a sent claim; nil if the user holds it. If the
-// outcome is unknown and the claim had no key, it names the claim to check.
+// refusal is the refusal of a sent claim; nil if the user holds it. If
+// the outcome is unknown and the claim had no key, it names the claim
+// to check.
 func (t *ticket) refusal() *wire.Problem {
 	code := codeOf(t.answer.reply.Outcome)
 	if t.answer.err != nil {
@@ -67,8 +68,8 @@ func soldOutWith(left int64) *wire.Problem {
 	}
 }
 
-// limitRefusal names the limit that refuses, or the subject that the claim
-// lacks for it.
+// limitRefusal names the limit that refuses, or the subject that the
+// claim lacks for it.
 func limitRefusal(code wire.Code, limit *lua.LimitHit) *wire.Problem {
 	if code == wire.CodeInvalid {
 		return lacks(limit.By)

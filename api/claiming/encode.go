@@ -7,8 +7,8 @@ import (
 	"dibs/models"
 )
 
-// appendClaim writes a new claim exactly as encoding/json does, but much
-// faster. A test compares the two.
+// appendClaim writes a new claim exactly as encoding/json does, but
+// much faster. A test compares the two.
 func appendClaim(b []byte, c *models.Claim) []byte {
 	b = append(b, `{"id":`...)
 	b = appendString(b, c.ID)

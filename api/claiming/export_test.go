@@ -130,16 +130,16 @@ func (s *Routes) Campaigns() int {
 	return len(s.lanes.byID)
 }
 
-// UserLimiter reports whether a user may claim now, in a process that may
-// share its counts with others.
+// UserLimiter reports whether a user may claim now, in a process that
+// may share its counts with others.
 func UserLimiter(perSecond float64, shared AttemptCounter) (users func(userID string) bool, stop func(ctx context.Context) error) {
 	var group workers.Group
 	u := newUserLimiter(&Config{UserRate: perSecond, Attempts: shared, Workers: &group, Clock: time.Now})
 	return func(userID string) bool { return u.refuse(userID, time.Now()) == nil }, group.Stop
 }
 
-// RefusedWhileRowsAreFull is the refusal of a claim while rowsMax others
-// wait.
+// RefusedWhileRowsAreFull is the refusal of a claim while rowsMax
+// others wait.
 func RefusedWhileRowsAreFull(known Rows) wire.Code {
 	cfg := Config{Rows: known, Clock: time.Now}
 	s := New(cfg)

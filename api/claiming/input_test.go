@@ -139,8 +139,8 @@ func TestBadBatches(t *testing.T) {
 	}
 }
 
-// The script refuses a whole call for one such claim, and so other users'
-// claims.
+// The script refuses a whole call for one such claim, and so other
+// users' claims.
 func TestBadClaims_APacketClaimIsOfOne(t *testing.T) {
 	t.Parallel()
 	fake := apitest.NewFake(models.Campaign{ID: "p", Kind: models.KindPacket, Total: 10})

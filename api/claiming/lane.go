@@ -44,8 +44,8 @@ func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
 }
 
 // admit refuses a claim that need not be sent, or gives it its id. It
-// checks soldOut after the other refusals: a claim that it lets through
-// must be sent.
+// checks soldOut after the other refusals: a claim that it lets
+// through must be sent.
 func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Problem {
 	if l.meta.Kind == models.KindPacket && req.Quantity != 1 {
 		return wire.Invalid("quantity", "must be 1 in a packet campaign")
@@ -69,8 +69,8 @@ func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Prob
 	return nil
 }
 
-// call makes one script call for the coalescer. It has its own timeout: a
-// caller that leaves must not cancel the others' claims.
+// call makes one script call for the coalescer. It has its own
+// timeout: a caller that leaves must not cancel the others' claims.
 func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
 	started := l.cfg.Clock()
@@ -111,8 +111,8 @@ func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 
-// handleMissing reports whether Redis lacks the campaign or a part of it.
-// Either all replies of a call say so, or none.
+// handleMissing reports whether Redis lacks the campaign or a part of
+// it. Either all replies of a call say so, or none.
 func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bool {
 	if len(replies) == 0 {
 		return false

@@ -17,17 +17,18 @@ import (
 const (
 	lookupTimeout = 2 * time.Second // of a look-up on a campaign's first claim
 	lookupsMax    = 64              // concurrent look-ups
-	// definitionWait bounds how long a campaign's first claim waits for
-	// MySQL while Redis has the campaign.
+	// definitionWait bounds how long a campaign's first claim waits
+	// for MySQL while Redis has the campaign.
 	definitionWait = 250 * time.Millisecond
 
 	campaignsMax = 10_000
 	campaignIdle = 10 * time.Minute
 )
 
-// lanes holds the campaigns that this process got claims for. A campaign's
-// first claim looks it up, in Redis or else in MySQL. The result never
-// changes, see lua.Meta. Missing campaigns are not cached.
+// lanes holds the campaigns that this process got claims for. A
+// campaign's first claim looks it up, in Redis or else in MySQL. The
+// result never changes, see lua.Meta. Missing campaigns are not
+// cached.
 type lanes struct {
 	cfg          Config
 	metrics      *metrics
@@ -51,8 +52,8 @@ func newLanes(cfg Config, m *metrics) *lanes {
 	}
 }
 
-// get finds a campaign's lane. Errors: models.ErrNotFound; any other means
-// that the campaign is unavailable now.
+// get finds a campaign's lane. Errors: models.ErrNotFound; any other
+// means that the campaign is unavailable now.
 func (ls *lanes) get(ctx context.Context, id string, now time.Time) (*lane, error) {
 	if l := ls.known(id, now); l != nil {
 		return l, nil
@@ -124,8 +125,8 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 	return state.Meta, at.Later(knownOf(&c)), nil
 }
 
-// knownOf is MySQL's latest position of a lot: sold units have a row, were
-// lost, or were seen by a process.
+// knownOf is MySQL's latest position of a lot: sold units have a row,
+// were lost, or were seen by a process.
 func knownOf(c *models.Campaign) lua.Position {
 	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
 }
@@ -144,9 +145,9 @@ func (ls *lanes) add(meta lua.Meta) *lane {
 	return l
 }
 
-// drop frees space for a lane. Periodically it drops idle lanes, and always
-// the longest idle one when all are in use. A dropped lane that still has
-// claims continues with them, but isn't found again.
+// drop frees space for a lane. Periodically it drops idle lanes, and
+// always the longest idle one when all are in use. A dropped lane that
+// still has claims continues with them, but isn't found again.
 func (ls *lanes) drop(now time.Time) {
 	full := len(ls.byID) >= ls.campaignsMax
 	if !full && now.Sub(ls.swept) < ls.campaignIdle {

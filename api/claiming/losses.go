@@ -15,21 +15,22 @@ const (
 	reportTimeout = 10 * time.Second // for all campaigns of all partitions
 )
 
-// Losses reads which partitions lost data and which lots were stopped. It
-// accepts reports of what was answered before.
+// Losses reads which partitions lost data and which lots were stopped.
+// It accepts reports of what was answered before.
 type Losses interface {
 	// Signals returns those of the partitions that answer.
 	Signals(ctx context.Context) map[int]lua.Signals
-	// Report records each lot's position at this process' last claim from
-	// it.
+	// Report records each lot's position at this process' last claim
+	// from it.
 	Report(ctx context.Context, seen map[string]lua.Position) error
 }
 
-// ReportLosses reads the signals until ctx ends. If a partition has a new
-// generation, or one of its lots was stopped, it reports the positions of
-// all lots of the partition that this process claimed from. No other
-// process may know of the last claims, and there may be no further claim to
-// show the loss. It returns false if the process is stopping.
+// ReportLosses reads the signals until ctx ends. If a partition has a
+// new generation, or one of its lots was stopped, it reports the
+// positions of all lots of the partition that this process claimed
+// from. No other process may know of the last claims, and there may be
+// no further claim to show the loss. It returns false if the process
+// is stopping.
 func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 	return s.cfg.Workers.Go(func() {
 		reporter := reporter{routes: s, losses: losses, known: make(map[int]lua.Signals)}
@@ -95,8 +96,8 @@ func (r *reporter) report(ctx context.Context, partition int) error {
 	return r.losses.Report(ctx, seen)
 }
 
-// positions are the latest positions of the partition's campaigns that this
-// process claimed from.
+// positions are the latest positions of the partition's campaigns that
+// this process claimed from.
 func (ls *lanes) positions(partition int) map[string]lua.Position {
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()

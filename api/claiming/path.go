@@ -8,16 +8,17 @@ import (
 	"dibs/models"
 )
 
-// Path is the path of a claim, by far the most frequent request in a rush.
-// The ServeMux takes as long to match it as the rest of a sold-out refusal.
+// Path is the path of a claim, by far the most frequent request in a
+// rush. The ServeMux takes as long to match it as the rest of a
+// sold-out refusal.
 const (
 	Path      = pathStart + "{id}" + pathEnd
 	pathStart = "/v1/campaigns/"
 	pathEnd   = "/claims"
 )
 
-// FastPath sends each request that is certainly a POST of Path to claim,
-// and all others to mux. The mux would choose the same handler.
+// FastPath sends each request that is certainly a POST of Path to
+// claim, and all others to mux. The mux would choose the same handler.
 func FastPath(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && campaignInPath(r.URL) != "" {
@@ -28,8 +29,8 @@ func FastPath(claim http.HandlerFunc, mux http.Handler) http.Handler {
 	})
 }
 
-// campaignInPath is the campaign id in a Path that needs neither unescaping
-// nor cleaning; "" for any other path.
+// campaignInPath is the campaign id in a Path that needs neither
+// unescaping nor cleaning; "" for any other path.
 func campaignInPath(u *url.URL) string {
 	id, start := strings.CutPrefix(u.Path, pathStart)
 	id, end := strings.CutSuffix(id, pathEnd)

@@ -14,8 +14,8 @@ import (
 
 const claimPattern = "POST /v1/campaigns/{id}/claims"
 
-// routed returns the handler and the campaign of a request: from a ServeMux
-// alone, or behind the fast path.
+// routed returns the handler and the campaign of a request: from a
+// ServeMux alone, or behind the fast path.
 func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string) {
 	t.Helper()
 	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.CampaignOf(r) }

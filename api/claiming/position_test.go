@@ -17,8 +17,8 @@ import (
 	"dibs/models"
 )
 
-// watchful is a loader that can't load anything. It records the positions
-// it got.
+// watchful is a loader that can't load anything. It records the
+// positions it got.
 type watchful struct {
 	*apitest.Definitions
 	mu       sync.Mutex
@@ -32,8 +32,8 @@ func (w *watchful) Recover(_ context.Context, _ string, seen lua.Position) (lua.
 	return lua.Meta{}, apitest.ErrLost
 }
 
-// A process must not claim from a Redis that lost a claim it has seen. It
-// must report its position.
+// A process must not claim from a Redis that lost a claim it has seen.
+// It must report its position.
 func TestPosition_ARedisThatWasRolledBackIsRefusedAndReported(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t)
@@ -101,8 +101,8 @@ func TestPosition_ANewProcessKnowsWhatMySQLKnows(t *testing.T) {
 	}
 }
 
-// realServer is an API with the scripts of definitions. change replaces
-// other parts.
+// realServer is an API with the scripts of definitions. change
+// replaces other parts.
 func realServer(t *testing.T, d *apitest.Definitions, change func(*api.Deps)) *api.Server {
 	t.Helper()
 	deps := d.Deps()

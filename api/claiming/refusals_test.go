@@ -125,8 +125,8 @@ func TestALimitOfADayNamesItsEnd(t *testing.T) {
 	})
 }
 
-// Once a hanging Redis is known, claims must be refused without waiting.
-// Once it answers again, they must succeed.
+// Once a hanging Redis is known, claims must be refused without
+// waiting. Once it answers again, they must succeed.
 func TestARedisThatHangsIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"dibs/models"
 )
 
-// Config is what the claim routes need. The API's own Config documents the
-// settings and validates them.
+// Config is what the claim routes need. The API's own Config documents
+// the settings and validates them.
 type Config struct {
 	Claimer   Claimer
 	States    StateReader

@@ -22,8 +22,8 @@ const (
 	// rowsMax bounds the waiting claims, and so the ids of one query.
 	// Claims already sent when it is reached may exceed it.
 	rowsMax = 10_000
-	// Signals are read at these intervals while claims wait: fast after a
-	// query, then slower.
+	// Signals are read at these intervals while claims wait: fast
+	// after a query, then slower.
 	signalFirst   = 2 * time.Millisecond
 	signalSlowest = 10 * time.Millisecond
 	// askAnyway is the time to the next query without a signal.
@@ -39,13 +39,14 @@ var errNoRow = fmt.Errorf("%w: mysql has not committed the claim's row in time",
 type Rows interface {
 	// Committed returns those of ids whose row MySQL has committed.
 	Committed(ctx context.Context, ids []string) (there []string, err error)
-	// Signaled returns, for each partition, a value that changes when MySQL
-	// has applied more. It only hints when to query.
+	// Signaled returns, for each partition, a value that changes when
+	// MySQL has applied more. It only hints when to query.
 	Signaled(ctx context.Context, partitions []int) []string
 }
 
-// rows delays answers until MySQL has committed the claims' rows. One query
-// after each flush covers all waiting claims. A nil rows delays nothing.
+// rows delays answers until MySQL has committed the claims' rows. One
+// query after each flush covers all waiting claims. A nil rows delays
+// nothing.
 type rows struct {
 	cfg     *Config
 	metrics *metrics
@@ -92,8 +93,8 @@ func (r *rows) isFull() bool {
 	return len(r.waiting) >= rowsMax
 }
 
-// await waits until MySQL has the accepted claims. Claims whose rows aren't
-// known in time get the outcome unknown.
+// await waits until MySQL has the accepted claims. Claims whose rows
+// aren't known in time get the outcome unknown.
 func (r *rows) await(ctx context.Context, sent []sentClaim) {
 	if r == nil {
 		return
@@ -140,8 +141,9 @@ func (r *rows) enter(sent []sentClaim) []*row {
 	return entered
 }
 
-// leave ends a wait. Only an answered claim advances the position that this
-// process has seen. An unanswered claim that Redis loses isn't missing.
+// leave ends a wait. Only an answered claim advances the position that
+// this process has seen. An unanswered claim that Redis loses isn't
+// missing.
 func (r *rows) leave(c *sentClaim, w *row) {
 	reply := &c.ticket.answer.reply
 	switch {
@@ -160,8 +162,8 @@ func (r *rows) leave(c *sentClaim, w *row) {
 	c.ticket.answer = answer{err: errNoRow}
 }
 
-// ask queries for all waiting claims whenever MySQL has applied more, until
-// none waits.
+// ask queries for all waiting claims whenever MySQL has applied more,
+// until none waits.
 func (r *rows) ask() {
 	ctx := context.Background()
 	asked := r.cfg.Clock()
@@ -193,8 +195,8 @@ func (r *rows) partitions() []int {
 	return slices.Collect(maps.Keys(found))
 }
 
-// hasMoved reports whether MySQL applied more of a partition since the last
-// query.
+// hasMoved reports whether MySQL applied more of a partition since the
+// last query.
 func (r *rows) hasMoved(partitions []int, signaled []string) (moved bool) {
 	for i, partition := range partitions {
 		moved = moved || r.signaled[partition] != signaled[i]

@@ -131,8 +131,8 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	require.Equal(t, http.StatusConflict, no.Code, "a no waits for nothing")
 }
 
-// While MySQL is unreachable or late, the outcome is unknown. The same key
-// must get the answer later.
+// While MySQL is unreachable or late, the outcome is unknown. The same
+// key must get the answer later.
 func TestRows_TheOutcomeIsUnknownUntilMySQLAnswers(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(m *table){

@@ -16,19 +16,19 @@ import (
 	"dibs/models"
 )
 
-// A campaign routes claims to the lanes of its shards. If it has one shard,
-// its own lane is that shard's. If it has several, its own lane makes no
-// calls. The shard follows from the user, or from the value of the
-// campaign's shard_by. One of several shards is dry if it has fewer free
-// units than a claim needs. That is no refusal: the claim is held while the
-// mover searches the other shards. The campaign is sold out only if the
-// mover has proven it. Packets stay in their shard, so a shard without
-// packets refuses by itself.
+// A campaign routes claims to the lanes of its shards. If it has one
+// shard, its own lane is that shard's. If it has several, its own lane
+// makes no calls. The shard follows from the user, or from the value
+// of the campaign's shard_by. One of several shards is dry if it has
+// fewer free units than a claim needs. That is no refusal: the claim
+// is held while the mover searches the other shards. The campaign is
+// sold out only if the mover has proven it. Packets stay in their
+// shard, so a shard without packets refuses by itself.
 
 const (
 	maxRefillWait = 300 * time.Millisecond // of a claim held for a dry shard
-	// of one refill: debited units are credited even if no claim waits any
-	// more
+	// of one refill: debited units are credited even if no claim waits
+	// any more
 	refillTimeout = 5 * time.Second
 	holdPause     = 5 * time.Millisecond // before a failed refill is retried
 )
@@ -36,8 +36,8 @@ const (
 var errDry = fmt.Errorf("%w: the shard of the campaign is out of units, and where there are others could not be found out in time",
 	lua.ErrUnavailable)
 
-// byShard learns from a shard that the campaign has several, while MySQL is
-// unreachable. why is the error if it doesn't.
+// byShard learns from a shard that the campaign has several, while
+// MySQL is unreachable. why is the error if it doesn't.
 func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, error) {
 	if models.IsShardID(id) {
 		return lua.Meta{}, why
@@ -51,8 +51,8 @@ func (ls *lanes) byShard(ctx context.Context, id string, why error) (lua.Meta, e
 	return meta, nil
 }
 
-// shardOf finds the lane of a shard, which makes the calls. A campaign's
-// only shard is the campaign itself.
+// shardOf finds the lane of a shard, which makes the calls. A
+// campaign's only shard is the campaign itself.
 func (s *Routes) shardOf(ctx context.Context, campaign *lane, shard int) (*lane, error) {
 	if !campaign.meta.IsSharded() {
 		return campaign, nil
@@ -77,8 +77,8 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	return t
 }
 
-// unavailable is the error of a claim whose shard wasn't found. It logs
-// why.
+// unavailable is the error of a claim whose shard wasn't found. It
+// logs why.
 func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 	l.logSome.Do(func() {
 		s.cfg.Logger.WarnContext(ctx, "a shard of a campaign could not be looked up, its claims are refused; are redis and mysql up?",
@@ -87,8 +87,8 @@ func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 	return fmt.Errorf("%w: %w", lua.ErrUnavailable, err)
 }
 
-// mayBeDry reports whether other shards may have units when this lane has
-// none.
+// mayBeDry reports whether other shards may have units when this lane
+// has none.
 func (l *lane) mayBeDry() bool { return l.meta.IsShard() && l.meta.Kind != models.KindPacket }
 
 func (t *ticket) isDry() bool {
@@ -191,8 +191,8 @@ func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentCl
 	return again
 }
 
-// sendAgain sends claims again under the same ids, and returns those whose
-// shards are still dry.
+// sendAgain sends claims again under the same ids, and returns those
+// whose shards are still dry.
 func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentClaim) {
 	if len(claims) == 0 {
 		return nil
@@ -214,17 +214,17 @@ func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentC
 	return dry
 }
 
-// tooFewError means the campaign was proven to have fewer units than a claim
-// needs.
+// tooFew means the campaign was proven to have fewer units than a
+// claim needs.
 type tooFewError struct{ left int64 }
 
 func (e *tooFewError) Error() string {
 	return fmt.Sprintf("claiming: sold out, %d units are left", e.left)
 }
 
-// refill moves units to a claim's shard, once for all concurrent claims
-// that need as many there. It returns nil if there were some, else tooFewError
-// or errDry.
+// refill moves units to a claim's shard, once for all concurrent
+// claims that need as many there. It returns nil if there were some,
+// else tooFew or errDry.
 func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
 	quantity := c.ticket.req.Quantity
 	for ctx.Err() == nil {
@@ -274,8 +274,8 @@ func (l *lane) refill(need models.Need) (models.Refill, error) {
 	return l.cfg.Mover.Refill(ctx, campaignID, need)
 }
 
-// pace is how many units a shard sells lately, through all processes. The
-// shard's seq reveals the claims of the others.
+// pace is how many units a shard sells lately, through all processes.
+// The shard's seq reveals the claims of the others.
 type pace struct {
 	mu            sync.Mutex
 	since         time.Time
@@ -287,8 +287,8 @@ type pace struct {
 
 func (p *pace) perPaceSpan() int64 { return p.perSpan.Load() }
 
-// add records the claims of a call, their units, and the shard's seq after
-// it.
+// add records the claims of a call, their units, and the shard's seq
+// after it.
 func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -311,8 +311,8 @@ func (p *pace) add(now time.Time, seq, claims, units int64) {
 	p.units = 0
 }
 
-// refillAhead refills a shard that will soon be dry, before a claim has to
-// wait.
+// refillAhead refills a shard that will soon be dry, before a claim
+// has to wait.
 func (l *lane) refillAhead(now time.Time, replies []lua.ClaimReply, view lua.CampaignView) {
 	claims := int64(0)
 	units := int64(0)

@@ -15,8 +15,8 @@ import (
 	"dibs/models"
 )
 
-// twoShards is a campaign of two shards. answer answers its claims. shardOf
-// has the shard that each user's claim was sent to.
+// twoShards is a campaign of two shards. answer answers its claims.
+// shardOf has the shard that each user's claim was sent to.
 func twoShards(answer func(call int) (models.Outcome, error)) (fake *apitest.Fake, shardOf map[string]string) {
 	fake = apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
 	for i := range 2 {
@@ -39,8 +39,8 @@ func twoShards(answer func(call int) (models.Outcome, error)) (fake *apitest.Fak
 	return fake, shardOf
 }
 
-// A slow proof of sold out holds from its start. Otherwise returned units
-// would be hidden for as long as it took.
+// A slow proof of sold out holds from its start. Otherwise returned
+// units would be hidden for as long as it took.
 func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
@@ -59,8 +59,8 @@ func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	require.Equal(t, 3, proofs)
 }
 
-// A claim that is sent again after a refill may have been made if that call
-// fails.
+// A claim that is sent again after a refill may have been made if that
+// call fails.
 func TestShards_TheSecondCallMayEndUnknown(t *testing.T) {
 	t.Parallel()
 	fake, _ := twoShards(func(call int) (models.Outcome, error) {
@@ -83,8 +83,8 @@ func TestShards_DryIsNotSoldOut(t *testing.T) {
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
-// Limits and keys are per shard, so a batch and a single claim must choose
-// the same one.
+// Limits and keys are per shard, so a batch and a single claim must
+// choose the same one.
 func TestShards_ABatchFindsTheSameShards(t *testing.T) {
 	t.Parallel()
 	fake, shardOf := twoShards(func(int) (models.Outcome, error) { return models.OutcomePaused, nil })

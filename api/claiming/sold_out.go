@@ -9,14 +9,15 @@ import (
 	"dibs/models"
 )
 
-// soldOutFor is how long a campaign is remembered as sold out. A restock by
-// another process is noticed within this time.
+// soldOutFor is how long a campaign is remembered as sold out. A
+// restock by another process is noticed within this time.
 const soldOutFor = 50 * time.Millisecond
 
-// soldOut remembers that claims of a given size or larger exceed what the
-// campaign has left. So a crowd that is too late costs Redis nothing. When
-// the time is over, all claims pass: those that arrive during the first
-// call share the next, and a hanging Redis isn't mistaken for a refusal.
+// soldOut remembers that claims of a given size or larger exceed what
+// the campaign has left. So a crowd that is too late costs Redis
+// nothing. When the time is over, all claims pass: those that arrive
+// during the first call share the next, and a hanging Redis isn't
+// mistaken for a refusal.
 type soldOut struct {
 	known atomic.Pointer[knownSoldOut]
 	round atomic.Int64 // counts invalidate: replies to earlier calls refuse nothing
@@ -38,8 +39,8 @@ func (s *soldOut) covers(quantity int64, at time.Time) *knownSoldOut {
 	return nil
 }
 
-// invalidate is called when the stock is unknown, or may have changed other
-// than by a claim of this process.
+// invalidate is called when the stock is unknown, or may have changed
+// other than by a claim of this process.
 func (s *soldOut) invalidate() { s.round.Add(1) }
 
 func (s *soldOut) learn(round int64, started time.Time, from int64) {
@@ -50,9 +51,10 @@ func (s *soldOut) learn(round int64, started time.Time, from int64) {
 // renewed: before it ends, so that no claim waits for it.
 const proveAfter = soldOutFor / 2
 
-// refuse refuses a claim without a key that need not be sent; nil means
-// send it. In a sharded campaign it lets one claim through early, to check
-// again whether the campaign is still sold out, paused or closed.
+// refuse refuses a claim without a key that need not be sent; nil
+// means send it. In a sharded campaign it lets one claim through
+// early, to check again whether the campaign is still sold out, paused
+// or closed.
 func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	k := l.soldOut.covers(quantity, now)
 	switch {
@@ -64,11 +66,11 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	return soldOutWith(k.from - 1)
 }
 
-// learnFrom takes the replies of a call that started in this round at this
-// time. Stock is the reason of a refusal only if a claim passed status and
-// window. A replay shows neither. Replies are as old as their call's start.
-// So a returned unit is hidden for at most soldOutFor, however late the
-// replies are read.
+// learnFrom takes the replies of a call that started in this round at
+// this time. Stock is the reason of a refusal only if a claim passed
+// status and window. A replay shows neither. Replies are as old as
+// their call's start. So a returned unit is hidden for at most
+// soldOutFor, however late the replies are read.
 func (s *soldOut) learnFrom(round int64, started time.Time, replies []lua.ClaimReply, remaining int64) {
 	known := false
 	sold := false

@@ -56,8 +56,8 @@ func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
 	require.False(t, s.Refuses(apitest.Now))
 }
 
-// A late reply holds from the start of its call. Otherwise a stall would
-// hide a unit that was returned.
+// A late reply holds from the start of its call. Otherwise a stall
+// would hide a unit that was returned.
 func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
@@ -132,8 +132,8 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 	}
 }
 
-// In a sharded campaign a crowd that is too late must not wait for a proof:
-// one claim checks again while the others are refused.
+// In a sharded campaign a crowd that is too late must not wait for a
+// proof: one claim checks again while the others are refused.
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}

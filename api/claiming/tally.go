@@ -11,8 +11,8 @@ import (
 	"dibs/models"
 )
 
-// accepted is the index of accepted claims in a tally, without replays.
-// Refusals follow in the order of wire.ClaimCodes.
+// accepted is the index of accepted claims in a tally, without
+// replays. Refusals follow in the order of wire.ClaimCodes.
 const accepted = 0
 
 // indexes maps an outcome to its index in a tally; outcomes is the reverse.
@@ -30,8 +30,8 @@ func makeIndexes() (indexes map[string]int, outcomes [1 + codesMax]string) {
 
 const codesMax = 24
 
-// tally counts one campaign's claims in this process, by outcome and by
-// duration.
+// tally counts one campaign's claims in this process, by outcome and
+// by duration.
 type tally struct {
 	byIndex [1 + codesMax]atomic.Int64
 	byTime  [models.TookBuckets]atomic.Uint32
@@ -49,10 +49,10 @@ func (t *tally) count(outcome string, took time.Duration) {
 	}
 }
 
-// Answered is the number of claims that this process answered since the
-// last call: by campaign, then by "claimed", a refusal's code, or a bucket
-// of duration. Campaigns beyond most wait for the next call. It must have a
-// single caller.
+// Answered is the number of claims that this process answered since
+// the last call: by campaign, then by "claimed", a refusal's code, or
+// a bucket of duration. Campaigns beyond most wait for the next call.
+// It must have a single caller.
 func (s *Routes) Answered(most int) map[string]map[string]int64 {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()
@@ -93,8 +93,8 @@ func (t *tally) news() (news map[string]int64) {
 	return news
 }
 
-// Tally is the outcomes of a campaign's claims in this process, without
-// replays.
+// Tally is the outcomes of a campaign's claims in this process,
+// without replays.
 type Tally struct {
 	CampaignID string
 	Shards     int              // above 1: the campaign is sharded
@@ -102,8 +102,8 @@ type Tally struct {
 	ByOutcome  map[string]int64 // only those above 0
 }
 
-// Busiest returns the campaigns with the most claims in this process, up to
-// most.
+// Busiest returns the campaigns with the most claims in this process,
+// up to most.
 func (s *Routes) Busiest(most int) []Tally {
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()

@@ -13,8 +13,8 @@ import (
 	"dibs/models"
 )
 
-// Refusals of single claims and of batches count, whether the claim was
-// sent or not. Claims and replays don't.
+// Refusals of single claims and of batches count, whether the claim
+// was sent or not. Claims and replays don't.
 func TestRefusalsAreCountedByCampaign(t *testing.T) {
 	t.Parallel()
 	fake := apitest.NewFake(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})

@@ -19,22 +19,22 @@ const (
 	// usersMax bounds the users whose rate is remembered. The least
 	// recently seen are dropped and start over.
 	usersMax = 100_000
-	// exchangePause is the time between two exchanges with other processes.
-	// No claim waits for one.
+	// exchangePause is the time between two exchanges with other
+	// processes. No claim waits for one.
 	exchangePause = 100 * time.Millisecond
-	// maxExchange bounds the users of one exchange. Until the next, the
-	// others are limited by their process alone.
+	// maxExchange bounds the users of one exchange. Until the next,
+	// the others are limited by their process alone.
 	maxExchange = 10_000
 )
 
-// AttemptCounter lets API processes share how often users tried to claim.
-// lua.Scripts implements it.
+// AttemptCounter lets API processes share how often users tried to
+// claim. lua.Scripts implements it.
 type AttemptCounter interface {
 	AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error)
 }
 
-// userLimiter limits each user's claims a second, in this process, and with
-// tries across all of them. A nil one has no limit.
+// userLimiter limits each user's claims a second, in this process, and
+// with tries across all of them. A nil one has no limit.
 type userLimiter struct {
 	perSecond float64
 	users     *lru.Cache[string, *limitedUser]
@@ -87,8 +87,8 @@ func (u *userLimiter) refuse(userID string, now time.Time) *wire.Problem {
 	}
 }
 
-// note has a later exchange report a try. The claim's own goroutine doesn't
-// wait for it.
+// note has a later exchange report a try. The claim's own goroutine
+// doesn't wait for it.
 func (u *userLimiter) note(userID string, user *limitedUser) {
 	if u.tries == nil {
 		return

@@ -45,8 +45,8 @@ func (s *tries) AddAttempts(_ context.Context, byUser map[string]int64) (map[str
 	return all, nil
 }
 
-// A user who switches processes must get the rate once in total. Without
-// the exchange it is once per process.
+// A user who switches processes must get the rate once in total.
+// Without the exchange it is once per process.
 func TestUserRate_IsOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	const processes, perSecond, seconds = 4, 2, 30
@@ -90,8 +90,8 @@ func TestUserRate_IsOfAllProcesses(t *testing.T) {
 	}
 }
 
-// Redis sums up the processes' counts and drops idle users. Processes must
-// notice that a count started over.
+// Redis sums up the processes' counts and drops idle users. Processes
+// must notice that a count started over.
 func TestUserRate_IsAddedUpInRedis(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

@@ -17,16 +17,16 @@ const (
 	userMaxTimeout = 200 * time.Millisecond
 )
 
-// userMax caches a campaign's per_user and per_user_per_day, which replies
-// to claims lack.
+// userMax caches a campaign's per_user and per_user_per_day, which
+// replies to claims lack.
 type userMax struct {
 	mu              sync.Mutex
 	readAt          time.Time
 	perUser, perDay int64
 }
 
-// nameLimit names the limit in refusals by per_user and per_user_per_day,
-// as other limits' refusals do. nil stays nil.
+// nameLimit names the limit in refusals by per_user and
+// per_user_per_day, as other limits' refusals do. nil stays nil.
 func (l *lane) nameLimit(p *wire.Problem) *wire.Problem {
 	if p == nil || p.Code != wire.CodeUserLimit && p.Code != wire.CodeUserDayLimit {
 		return p
