@@ -73,7 +73,6 @@ func (c Config) WithDefaults() Config {
 	c.Backoff.Max = cmp.Or(c.Backoff.Max, 30*time.Second)
 	c.Timeout = cmp.Or(c.Timeout, DefaultHandleTimeout)
 	c.ParkedMax = cmp.Or(c.ParkedMax, DefaultParkedMax)
-	c.Batches = true
 	c.NackDelay = c.Backoff.Initial
 	c.MetricsPrefix = "dibs_consumer"
 	c.Partition = partitionOf

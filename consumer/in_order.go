@@ -22,7 +22,6 @@ type Submit func(ctx context.Context, batch []models.RawEvent, settle func(i int
 // submits the events of each stream in order, one batch after another.
 func ReadInOrder(ctx context.Context, cfg redisbatch.Config, partitions int, submit Submit) error {
 	cfg.Name = cfg.Group
-	cfg.Batches = true
 	cfg.MetricsPrefix = "dibs_consumer"
 	subscriber, err := redisbatch.New(cfg)
 	if err != nil {

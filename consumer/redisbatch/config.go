@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 )
@@ -38,13 +37,6 @@ type Config struct {
 	// processes must not share it.
 	Name string
 
-	// one message for all entries of a read,
-	// see Marshal; otherwise one per entry
-	Batches bool
-	// of an entry, unless Batches; default
-	// redisstream.DefaultMarshallerUnmarshaller
-	Unmarshaller redisstream.Unmarshaller
-
 	Window       int           // bound of unacknowledged entries of a stream
 	ReadCount    int           // entries of a read
 	CloseTimeout time.Duration // of a stop, for messages in flight; then their contexts end
@@ -68,9 +60,6 @@ type Config struct {
 
 // WithDefaults returns a copy with defaults for zero fields.
 func (c Config) WithDefaults() Config {
-	if c.Unmarshaller == nil {
-		c.Unmarshaller = redisstream.DefaultMarshallerUnmarshaller{}
-	}
 	if c.Partition == nil {
 		c.Partition = func(stream string) string { return stream }
 	}

@@ -20,9 +20,8 @@ import (
 
 // suite constructs what watermill's conformance suite needs.
 type suite struct {
-	server  *testenv.RedisServer
-	window  int
-	batches bool
+	server *testenv.RedisServer
+	window int
 }
 
 func (s suite) pubSub(t *testing.T, group string) (message.Publisher, message.Subscriber) {
@@ -33,17 +32,13 @@ func (s suite) pubSub(t *testing.T, group string) (message.Publisher, message.Su
 	t.Cleanup(func() { _ = rdb.Close() })
 	subscriber, err := redisbatch.New(redisbatch.Config{
 		Client: rdb, Group: group, Name: watermill.NewShortUUID(), Logger: quiet(), Registerer: prometheus.NewRegistry(), Window: s.window,
-		Batches:   s.batches,
 		BlockTime: 20 * time.Millisecond, MinIdle: 2 * time.Second, ReclaimEvery: 100 * time.Millisecond,
 		CloseTimeout: 200 * time.Millisecond,
 		NackDelay:    time.Millisecond,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, subscriber.Close()) })
-	if s.batches {
-		return publisher, &unpacking{Subscriber: subscriber}
-	}
-	return publisher, subscriber
+	return publisher, &unpacking{Subscriber: subscriber}
 }
 
 // unpacking makes messages of the entries of batches, which the suite
@@ -131,31 +126,24 @@ func conformance(t *testing.T, s suite, features tests.Features, pubSub tests.Pu
 	tests.TestPubSub(t, features, pubSub, s.pubSub)
 }
 
-func inBothModes(t *testing.T, window int, test func(t *testing.T, s suite)) {
-	t.Helper()
-	for name, batches := range map[string]bool{"entries": false, "batches": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, suite{server: testenv.Redis(t), window: window, batches: batches})
-		})
-	}
+func newSuite(t *testing.T, window int) suite {
+	return suite{server: testenv.Redis(t), window: window}
 }
 
 func TestConformance_EachSubscriberInItsOwnGroupSeesAll(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, 0, func(t *testing.T, s suite) {
-		conformance(t, s, tests.Features{NewSubscriberReceivesOldMessages: true}, s.ownGroup)
-	})
+	s := newSuite(t, 0)
+	conformance(t, s, tests.Features{NewSubscriberReceivesOldMessages: true}, s.ownGroup)
 }
 
 func TestConformance_SubscribersOfOneGroupShare(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, 0, func(t *testing.T, s suite) { conformance(t, s, tests.Features{}, s.oneGroup) })
+	s := newSuite(t, 0)
+	conformance(t, s, tests.Features{}, s.oneGroup)
 }
 
 func TestConformance_WindowOfOneKeepsOrder(t *testing.T) {
 	t.Parallel()
-	inBothModes(t, 1, func(t *testing.T, s suite) {
-		conformance(t, s, tests.Features{GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true}, s.ownGroup)
-	})
+	s := newSuite(t, 1)
+	conformance(t, s, tests.Features{GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true}, s.ownGroup)
 }

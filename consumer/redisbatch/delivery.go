@@ -27,21 +27,8 @@ func Ack(ctx context.Context, i int) {
 	}
 }
 
-// UnreadableKey is the metadata of a message
-// whose entry the Unmarshaller refused: the
-// reason. The payload is the entry as by Marshal.
-const UnreadableKey = "redisbatch_unreadable"
-
-// messageOf returns the message of entries; of one entry, unless cfg.Batches.
-func (s *subscription) messageOf(entries []*entry) *message.Message {
-	var err error
-	if !s.cfg.Batches {
-		var msg *message.Message
-		msg, err = s.cfg.Unmarshaller.Unmarshal(entries[0].Values)
-		if err == nil {
-			return msg
-		}
-	}
+// messageOf returns the message of entries.
+func messageOf(entries []*entry) *message.Message {
 	list := make([]Entry, len(entries))
 	fields := make([]string, 0, 6*len(entries))
 	for i, e := range entries {
@@ -52,11 +39,7 @@ func (s *subscription) messageOf(entries []*entry) *message.Message {
 		}
 		list[i] = Entry{ID: e.ID, Fields: fields[before:]}
 	}
-	msg := message.NewMessage(entries[0].ID, Marshal(list))
-	if err != nil {
-		msg.Metadata.Set(UnreadableKey, err.Error())
-	}
-	return msg
+	return message.NewMessage(entries[0].ID, Marshal(list))
 }
 
 // send delivers entries in one message, unless the subscription stops
@@ -65,7 +48,7 @@ func (s *subscription) send(entries ...*entry) {
 	if s.stop.Err() != nil {
 		return
 	}
-	d := &delivery{subscription: s, msg: s.messageOf(entries), entries: entries}
+	d := &delivery{subscription: s, msg: messageOf(entries), entries: entries}
 	ctx, end := context.WithCancel(context.WithValue(s.ctx, deliveryKey{}, d))
 	d.msg.SetContext(ctx)
 	select {

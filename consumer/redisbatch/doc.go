@@ -23,23 +23,20 @@
 // Handlers run concurrently and messages overtake each other: set
 // [Config.Window] to 1 for strict order.
 //
-// # A message per entry, or per read
+// # A message per read
 //
-// By default each entry is a message, made by
-// [Config.Unmarshaller]. With [Config.Batches] all entries of a
-// read are one message in the format of [Marshal]: fewer
-// goroutines, messages and contexts. Its handler calls [Unmarshal],
-// and [Ack] for entries that are done early. Ack of the message
-// acknowledges the rest. After a Nack each unacknowledged entry
-// gets its own message, so that a bad entry delays no other.
+// All entries of a read are one message, in the format of
+// [Marshal]: few goroutines, messages and contexts. A handler calls
+// [Unmarshal], and [Ack] for entries that are done early. Ack of
+// the message acknowledges the rest. After a Nack each
+// unacknowledged entry gets its own message, so that a bad entry
+// delays no other.
 //
 // # Promises
 //
 //   - Delivery is at least once. An acknowledged entry is delivered again only
 //     if Redis or this process dies before the XACK.
 //   - First deliveries are in stream order.
-//   - An entry that the Unmarshaller refuses is delivered too, see
-//     [UnreadableKey].
 //   - An entry that was trimmed before it was handled is logged and counted as
 //     lost.
 //   - After a start, entries pending under its own name come first. Those of

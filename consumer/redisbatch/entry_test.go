@@ -59,7 +59,7 @@ func TestBatches_AReadIsOneMessage(t *testing.T) {
 		f := newFixture(t, rdb)
 		ids := f.publish(0, 20)
 		cfg := f.config("a")
-		cfg.Batches = true
+		cfg.ReadCount = 20
 		messages := f.subscribe(cfg)
 		msg := next(t, messages)
 		entries, err := redisbatch.Unmarshal(msg.Payload)
@@ -84,7 +84,7 @@ func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) 
 		f := newFixture(t, rdb)
 		f.publish(0, 20)
 		cfg := f.config("a")
-		cfg.Batches = true
+		cfg.ReadCount = 20
 		messages := f.subscribe(cfg)
 		msg := next(t, messages)
 		for i := range 20 {
@@ -107,25 +107,5 @@ func TestBatches_EntriesAreAckedOneByOneAndTheRestComesAgainAlone(t *testing.T) 
 		require.ElementsMatch(t, []string{"3", "11"}, left)
 		f.eventuallyNonePending()
 		none(t, messages, 3*cfg.NackDelay)
-	})
-}
-
-func TestSubscriber_UnreadableEntryIsDeliveredAsSuch(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := newFixture(t, rdb)
-		f.publish(0, 1)
-		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, Values: []any{"junk", "a\x00b", "payload", "{"}}).Err())
-		f.publish(1, 2)
-		messages := f.subscribe(f.config("a"))
-		require.Equal(t, names(0, 1), take(t, messages, 1))
-		msg := next(t, messages)
-		require.Equal(t, "_watermill_message_uuid key is missing as part of the message", msg.Metadata.Get(redisbatch.UnreadableKey))
-		entries, err := redisbatch.Unmarshal(msg.Payload)
-		require.NoError(t, err)
-		require.Equal(t, []string{"a\x00b", "{"}, []string{entries[0].Field("junk"), entries[0].Field("payload")})
-		msg.Ack()
-		require.Equal(t, names(1, 2), take(t, messages, 2))
-		f.eventuallyNonePending()
 	})
 }

@@ -72,6 +72,7 @@ func (f *fixture) config(name string) redisbatch.Config {
 		BlockTime: 20 * time.Millisecond, MinIdle: 400 * time.Millisecond, ReclaimEvery: 50 * time.Millisecond,
 		NackDelay:    10 * time.Millisecond,
 		CloseTimeout: 300 * time.Millisecond,
+		ReadCount:    1, // an entry a message
 	}
 }
 
@@ -131,9 +132,18 @@ func take(t testing.TB, messages <-chan *message.Message, n int) []string {
 	for range n {
 		msg := next(t, messages)
 		require.True(t, msg.Ack())
-		names = append(names, msg.UUID)
+		names = append(names, nameOf(msg))
 	}
 	return names
+}
+
+// nameOf returns the name of a message's first entry.
+func nameOf(msg *message.Message) string {
+	entries, err := redisbatch.Unmarshal(msg.Payload)
+	if err != nil {
+		panic(err)
+	}
+	return entries[0].Field("_watermill_message_uuid")
 }
 
 func none(t testing.TB, messages <-chan *message.Message, span time.Duration) {
@@ -141,7 +151,7 @@ func none(t testing.TB, messages <-chan *message.Message, span time.Duration) {
 	select {
 	case msg, open := <-messages:
 		if open {
-			require.FailNow(t, "a message came that should not", msg.UUID)
+			require.FailNow(t, "a message came that should not", nameOf(msg))
 		}
 	case <-time.After(span):
 	}

@@ -30,7 +30,7 @@ func newTally() *tally { return &tally{acks: map[string]int{}} }
 func (c *tally) ack(msg *message.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.acks[msg.UUID]++
+	c.acks[nameOf(msg)]++
 	msg.Ack()
 }
 
@@ -78,7 +78,7 @@ func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	f, count := newFixture(t, server.Client()), newTally()
 	cfg := f.config("a")
-	cfg.Client, cfg.ReadCount = rdb, 64
+	cfg.Client = rdb
 	s := f.subscriber(cfg)
 	messages, err := s.Subscribe(t.Context(), f.stream)
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func victim(addr, stream string) {
 		panic(err)
 	}
 	for msg := range messages {
-		fmt.Println(msg.UUID)
+		fmt.Println(nameOf(msg))
 	}
 	os.Exit(1)
 }

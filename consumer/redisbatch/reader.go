@@ -181,15 +181,9 @@ func (r *reader) accept(read []redis.XMessage) int {
 		r.window.ack(e)
 	}
 	r.reportLost(trimmed)
-	step := 1
-	if r.cfg.Batches {
-		step = max(1, len(present))
-	}
 	if len(present) > 0 {
 		r.awaitReady(present[len(present)-1].ID)
-	}
-	for batch := range slices.Chunk(present, step) {
-		r.send(batch...)
+		r.send(present...)
 	}
 	return len(entries)
 }

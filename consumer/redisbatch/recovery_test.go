@@ -150,7 +150,7 @@ func TestSubscriber_DoesNotMistakeNewEntriesForOldOnes(t *testing.T) {
 		require.NoError(t, rdb.Del(t.Context(), f.stream).Err())
 		add("new")
 		fresh := next(t, messages)
-		require.Equal(t, "new", fresh.UUID)
+		require.Equal(t, "new", nameOf(fresh))
 		old.Ack()
 		require.Never(t, func() bool { return f.pending() != 1 }, 100*time.Millisecond, 5*time.Millisecond)
 		fresh.Ack()
@@ -174,7 +174,7 @@ func TestSubscriber_SurvivesARestartOfRedis(t *testing.T) {
 			seen := map[string]bool{}
 			for i := 0; len(seen) < 1000; i++ {
 				msg := next(t, messages)
-				seen[msg.UUID] = true
+				seen[nameOf(msg)] = true
 				msg.Ack()
 				if i == 400 || i == 700 {
 					server.Kill()

@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -40,8 +41,8 @@ func benchSubscriber(b *testing.B, s *sheet) {
 		}, watermill.NopLogger{})
 	}
 	s.takeTurns([]func(){
-		func() { s.routed(b, r, st, "redisbatch", amount(100_000), ours) },
-		func() { s.routed(b, r, st, "stock subscriber", amount(5_000), stock) },
+		func() { s.routed(b, r, st, "redisbatch", amount(100_000), ours, decodeBatch) },
+		func() { s.routed(b, r, st, "stock subscriber", amount(5_000), stock, decodeOne) },
 	})
 	s.ratio(b, "redisbatch / stock subscriber", "redisbatch", "stock subscriber", 10)
 	s.note("One handler, which reads the event. From the first read to the last acknowledgement.")
@@ -55,7 +56,10 @@ func (lent) Close() error { return nil }
 
 // routed fills a stream and times a Router until a handler has
 // read every claim.
-func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims int, subscriber func(group string) (message.Subscriber, error)) {
+func (s *sheet) routed(
+	b *testing.B, r *broker, st *store, name string, claims int,
+	subscriber func(group string) (message.Subscriber, error), decode func(payload []byte) (int64, error),
+) {
 	b.Helper()
 	m := r.campaign(b, plenty)
 	st.empty(b, m)
@@ -69,8 +73,8 @@ func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims i
 	var left atomic.Int64
 	left.Store(int64(claims))
 	router.AddConsumerHandler("bench", lua.StreamKey(0), sub, func(msg *message.Message) error {
-		_, err := models.DecodeEvent(msg.Payload)
-		if err == nil && left.Add(-1) == 0 {
+		done, err := decode(msg.Payload)
+		if err == nil && left.Add(-done) == 0 {
 			time.AfterFunc(time.Millisecond, cancel)
 		}
 		return err
@@ -81,4 +85,20 @@ func (s *sheet) routed(b *testing.B, r *broker, st *store, name string, claims i
 	s.add(name, "claims/s", float64(claims)/time.Since(started).Seconds())
 	s.add(name+": CPU in Go", "µs/claim", perClaim(timesOf(b, r, st).since(before).here, int64(claims)))
 	r.forget(b, m)
+}
+
+// decodeOne reads the event of a message, and returns how many it has.
+func decodeOne(payload []byte) (int64, error) {
+	_, err := models.DecodeEvent(payload)
+	return 1, err
+}
+
+// decodeBatch does so with a message of package redisbatch.
+func decodeBatch(payload []byte) (int64, error) {
+	entries, err := redisbatch.Unmarshal(payload)
+	for i := range entries {
+		_, failed := models.DecodeEvent([]byte(entries[i].Field("payload")))
+		err = errors.Join(err, failed)
+	}
+	return int64(len(entries)), err
 }

@@ -30,7 +30,7 @@ func read(ctx context.Context, addr, stream string) error {
 	subscriber, err := redisbatch.New(redisbatch.Config{
 		// keep the name over restarts
 		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "mail", Name: "worker-1",
-		Batches: true, Logger: slog.Default(), Registerer: prometheus.NewRegistry(),
+		Logger: slog.Default(), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		return err
