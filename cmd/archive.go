@@ -23,15 +23,19 @@ func newArchive(env Env) *cobra.Command {
 	c := withServers(env, cobra.Command{
 		Use:   "archive",
 		Short: "Move claims of closed campaigns out of the table claims, to claims_archive",
-		Long: `Moves claims of closed campaigns away that were made before a time, to the table claims_archive. It works in transactions of
-1,000 claims with pauses between them, beside anything else, and may be interrupted, killed and started again: no claim is
-lost, or there twice.
+		Long: `Moves claims of closed campaigns away that were made before a time, to the table
+claims_archive. It works in transactions of 1,000 claims with pauses between them, beside
+anything else, and may be interrupted, killed and started again: no claim is lost, or
+there twice.
 
-The counters of a campaign count archived claims still (archived_claims says how many they are), so that reconcile and
-its repair agree with them. A closed campaign takes no claims, and so needs no idempotency keys. An archived claim can't be
-looked up, redeemed or released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until it ends.
+The counters of a campaign count archived claims still (archived_claims says how many they
+are), so that reconcile and its repair agree with them. A closed campaign takes no claims,
+and so needs no idempotency keys. An archived claim can't be looked up, redeemed or
+released over HTTP any more: 404 claim_not_found. Claims whose hold is open stay until it
+ends.
 
-A campaign that can't be archived now is listed with the reason; named by --campaign it is a failure.`,
+A campaign that can't be archived now is listed with the reason; named by --campaign it is
+a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
 			"  dibs archive --before 2026-01-01 --campaign spring-sale -o json",
 		PreRunE: func(c *cobra.Command, args []string) (err error) {

@@ -26,9 +26,11 @@ func newAudit(env Env) *cobra.Command {
 	c := withDatabase(env, cobra.Command{
 		Use:   "audit",
 		Short: "List who changed what: campaigns, packets, repairs, and tokens that were refused",
-		Long: `List the table audit_log, the newest first: who changed what, by which request, and what was there before.
+		Long: `List the table audit_log, the newest first: who changed what, by which request, and what
+was there before.
 
-The actor is the name of a token, the sub of a JWT, or cli: and the user who ran a command.`,
+The actor is the name of a token, the sub of a JWT, or cli: and the user who ran a
+command.`,
 		Example: "  dibs audit --campaign spring-sale\n  dibs audit --since 24h -o json\n  dibs audit --since 2027-01-31T18:00:00Z",
 		PreRunE: func(c *cobra.Command, args []string) (err error) {
 			q.Since, err = timeOrSpan("--since", since, -1)

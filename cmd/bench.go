@@ -44,21 +44,25 @@ func newBench(env Env) *cobra.Command {
 	c := command(env, cobra.Command{
 		Use:   "bench",
 		Short: "Send claims over HTTP at a set rate, or find the highest rate that keeps p99 low",
-		Long: `Sends claims at a constant rate, whatever the answers do, and counts each one's latency from the moment it was due: a
-service that stalls cannot hide the wait of claims that were due in the meantime. Or, with --ramp, finds the highest rate
-that keeps p99 below a limit and then measures a run at a share of it (--hold). A rate that fails is tried once more, and the
-one found must hold again: the table shows every try.
+		Long: `Sends claims at a constant rate, whatever the answers do, and counts each one's latency
+from the moment it was due: a service that stalls cannot hide the wait of claims that were
+due in the meantime. Or, with --ramp, finds the highest rate that keeps p99 below a limit
+and then measures a run at a share of it (--hold). A rate that fails is tried once more,
+and the one found must hold again: the table shows every try.
 
-Runs against the Dibs at --url (a token from DIBS_ADMIN_TOKEN or --admin-token), or else starts 'dibs serve' in a process of
-its own, with embedded servers or those of DIBS_REDIS_URL and DIBS_MYSQL_DSN. It makes a campaign bench-…, which it closes
-in the end; its claims stay in the database.
+Runs against the Dibs at --url (a token from DIBS_ADMIN_TOKEN or --admin-token), or else
+starts 'dibs serve' in a process of its own, with embedded servers or those of
+DIBS_REDIS_URL and DIBS_MYSQL_DSN. It makes a campaign bench-…, which it closes in the
+end; its claims stay in the database.
 
-With --batch the claims go through one client of the Go package dibs/client, as those of a storefront: callers who come while a
-call is in flight share the next one. --connections is then the callers.
+With --batch the claims go through one client of the Go package dibs/client, as those of a
+storefront: callers who come while a call is in flight share the next one. --connections
+is then the callers.
 
-Reports sends, answers by code, latency, sends that the generator itself was late with, how far the database was behind
-in the meantime, and how long after the last answer everything was in it. The age of claims on their way is an upper bound, from
-polls 50 ms apart. Exits 1 if the books do not agree with the answers, or if no rate held.`,
+Reports sends, answers by code, latency, sends that the generator itself was late with,
+how far the database was behind in the meantime, and how long after the last answer
+everything was in it. The age of claims on their way is an upper bound, from polls 50 ms
+apart. Exits 1 if the books do not agree with the answers, or if no rate held.`,
 		Example: `  dibs bench                                              1,000 claims a second for 10 s, embedded servers
   dibs bench --rate 5000 --duration 30s --connections 500
   dibs bench --batch --rate 10000 --connections 1000      through the Go client, whose callers share requests

@@ -42,18 +42,22 @@ func newDemo(env Env) *cobra.Command {
 	c := command(env, cobra.Command{
 		Use:   "demo",
 		Short: "Open a campaign, send a crowd at it over HTTP, and compare Redis and the database with the crowd's answers",
-		Long: `Opens a campaign, sends a crowd at it over real HTTP and prints the reconciled outcome: what the crowd got,
-what Redis says, what the database says. Exits 0 only if they agree, 3 if they don't.
+		Long: `Opens a campaign, sends a crowd at it over real HTTP and prints the reconciled outcome:
+what the crowd got, what Redis says, what the database says. Exits 0 only if they agree, 3
+if they don't.
 
-With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units within a minute, unless set
-otherwise. A link that signs in with one click is printed before the crowd comes, and it serves on after the outcome, until interrupted.
+With --console it is a slower rush to watch at /console: 6,000 users want 4,000 units
+within a minute, unless set otherwise. A link that signs in with one click is printed
+before the crowd comes, and it serves on after the outcome, until interrupted.
 
-With --shards 4 the campaign is spread over four shards, as one that is too hot for one Redis primary is: each takes claims by
-itself, units move between them, and the outcome shows them. Own servers get as many partitions, unless set otherwise.
+With --shards 4 the campaign is spread over four shards, as one that is too hot for one
+Redis primary is: each takes claims by itself, units move between them, and the outcome
+shows them. Own servers get as many partitions, unless set otherwise.
 
 With --durability mysql each yes waits until the database has its row.
 
-With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to install, nothing left behind.`,
+With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: nothing to
+install, nothing left behind.`,
 		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n" +
 			"  dibs demo --console\n  dibs demo --shards 4\n  dibs demo --limit device:day:1\n  dibs demo --durability mysql",
 	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {

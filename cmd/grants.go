@@ -16,8 +16,8 @@ func newGrants(env Env) *cobra.Command {
 	var user, host, database, account string
 	c := command(env, cobra.Command{
 		Use: "grants", Short: "Print the GRANT statements that an account of MySQL needs",
-		Long: `Prints the statements that give an account of MySQL or MariaDB its rights, for you to run. It connects to nothing. Run those of 'roles'
-again after an upgrade that adds tables.
+		Long: `Prints the statements that give an account of MySQL or MariaDB its rights, for you to run.
+It connects to nothing. Run those of 'roles' again after an upgrade that adds tables.
 
   roles     what every role and command but migrate runs as; after 'dibs migrate'
   migrate   what 'dibs migrate' runs as

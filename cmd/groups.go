@@ -13,8 +13,8 @@ import (
 func newGroups(env Env) *cobra.Command {
 	return family(cobra.Command{
 		Use: "groups", Short: "List, add and remove the consumer groups that the claim streams keep events for",
-		Long: `Nothing is trimmed from the claim streams that a registered group has not acknowledged. These commands ask the API of --url,
-with an admin's --token; 'list' needs a viewer's.`,
+		Long: `Nothing is trimmed from the claim streams that a registered group has not acknowledged.
+These commands ask the API of --url, with an admin's --token; 'list' needs a viewer's.`,
 		Example: "  dibs groups list\n  dibs groups add audit\n  dibs groups remove audit",
 	}, newGroupsList(env),
 		newGroupsChange(env, "add", "Register a group: it gets what the streams hold, and all that follows", (*client.Client).AddGroup),

@@ -27,11 +27,12 @@ func newHealthcheck(env Env) *cobra.Command {
 	c := command(env, cobra.Command{
 		Use:   "healthcheck",
 		Short: "Ask the process of these settings whether it is well; exit 0 or 1",
-		Long: `Ask the process that runs on this machine with the same settings whether it is up and can do its work: /healthz and /readyz at
-DIBS_PROBE_ADDR, else at DIBS_METRICS_ADDR, else at DIBS_HTTP_ADDR: the first that is set and where someone listens.
+		Long: `Ask the process that runs on this machine with the same settings whether it is up and can
+do its work: /healthz and /readyz at DIBS_PROBE_ADDR, else at DIBS_METRICS_ADDR, else at
+DIBS_HTTP_ADDR: the first that is set and where someone listens.
 
-Exit code 0: it is well, or waits for servers that are away, which are named. 1: it is not, or no one answers; what is wrong is
-said in a line.`,
+Exit code 0: it is well, or waits for servers that are away, which are named. 1: it is
+not, or no one answers; what is wrong is said in a line.`,
 		Example: "  dibs healthcheck\n  DIBS_METRICS_ADDR=127.0.0.1:9091 dibs healthcheck --live",
 	}, func(ctx context.Context, _ *cobra.Command, cfg *config.Config) error {
 		paths := []string{"/healthz", "/readyz"}

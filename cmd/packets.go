@@ -23,8 +23,8 @@ func newPacketsAdd(env Env) *cobra.Command {
 	var file, split, release string
 	c := overHTTP(env, cobra.Command{
 		Use: "add CAMPAIGN", Short: "Add packets to a campaign, all or none",
-		Long: `Adds --count packets that --amount is split into, or those of a --file: a list in JSON such as
-[{"id": "p1", "amount": 500}]. Amounts are minor units.`,
+		Long: `Adds --count packets that --amount is split into, or those of a --file: a list in JSON
+such as [{"id": "p1", "amount": 500}]. Amounts are minor units.`,
 		Example: "  dibs packets add rain --count 100 --amount 888800 --split random_cut --min 100\n  dibs packets add rain --file packets.json",
 	}, printer.View[client.PacketsAdded]{
 		Header: []string{"packets", "amount"},

@@ -33,8 +33,9 @@ func stillParked(left, tried int64, what string) error {
 func newParkedClaims(env Env) *cobra.Command {
 	return family(cobra.Command{
 		Use: "parked", Short: "List, retry or discard the claims that MySQL could not take",
-		Long: `A claim that Redis accepted and MySQL refuses is parked, in the table parked_events, with the reason. It holds its units. The messages
-that a service could not handle are parked elsewhere: see 'dibs finance parked' and 'dibs webhooks parked'.`,
+		Long: `A claim that Redis accepted and MySQL refuses is parked, in the table parked_events, with
+the reason. It holds its units. The messages that a service could not handle are parked
+elsewhere: see 'dibs finance parked' and 'dibs webhooks parked'.`,
 		Example: "  dibs parked list\n  dibs parked retry\n  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
 	}, newParkedList(env), newParkedRetry(env), newParkedDiscard(env))
 }
@@ -69,7 +70,8 @@ func newParkedRetry(env Env) *cobra.Command {
 	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "retry", Short: "Write the parked claims that MySQL takes by now",
-		Long: `Writes the parked claims that MySQL takes by now, after whatever stood in their way is mended. What it refuses again stays parked.
+		Long: `Writes the parked claims that MySQL takes by now, after whatever stood in their way is
+mended. What it refuses again stays parked.
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs parked retry\n  dibs parked retry --campaign spring",
@@ -86,8 +88,9 @@ func newParkedDiscard(env Env) *cobra.Command {
 	var form printer.Form
 	c := withServers(env, cobra.Command{
 		Use: "discard CLAIM", Short: "Give a parked claim up: its units are for sale again",
-		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again, the ledger has it, and readers of
-the claim stream get claims.given_up. Its payload stays in parked_events.`,
+		Long: `Gives up a claim that was answered and that MySQL refuses. Its units are for sale again,
+the ledger has it, and readers of the claim stream get claims.given_up. Its payload stays
+in parked_events.`,
 		Example: "  dibs parked discard 019a7b1c-6f0e-7c5b-9a53-0242ac120002",
 		PreRun:  func(_ *cobra.Command, args []string) { id = args[0] },
 	}, func(ctx context.Context, s *process.Stack) error {
@@ -146,8 +149,9 @@ func newParked(env Env) *cobra.Command {
 	c := withBooks(env, cobra.Command{
 		Use:   "parked",
 		Short: "List the messages that could not be credited, with the reasons",
-		Long: `Lists the messages that the finance service has parked because no retry would credit them, oldest first, each with the
-reason. They stay until a replay credits them or they are discarded.`,
+		Long: `Lists the messages that the finance service has parked because no retry would credit them,
+oldest first, each with the reason. They stay until a replay credits them or they are
+discarded.`,
 		Example: "  dibs finance parked\n  dibs finance parked -o json",
 	}, func(ctx context.Context, s *process.Stack) error {
 		return printer.New(env.Stdout, form, parkedMessageView).PrintAll(s.ParkedBy(finance.Group).All(ctx))
@@ -162,10 +166,11 @@ func newReplay(env Env) *cobra.Command {
 	c := withBooks(env, cobra.Command{
 		Use:   "replay [MESSAGE]",
 		Short: "Credit the parked messages once more; those that go through are parked no longer",
-		Long: `Hands parked messages to the finance service's own code once more, after whatever stood in their way is mended. What is
-credited is parked no longer; what is refused again stays, with the reason printed. It may be run while the service runs, and
-again after a crash: nothing is credited twice. Nothing returns to the claim streams. One message is named by its own id or its
-event's.
+		Long: `Hands parked messages to the finance service's own code once more, after whatever stood in
+their way is mended. What is credited is parked no longer; what is refused again stays,
+with the reason printed. It may be run while the service runs, and again after a crash:
+nothing is credited twice. Nothing returns to the claim streams. One message is named by
+its own id or its event's.
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs finance replay\n  dibs finance replay 019a7b1c-6f0e-7c5b-9a53-0242ac120002",

@@ -33,18 +33,22 @@ func newReconcile(env Env) *cobra.Command {
 	c := withServers(env, cobra.Command{
 		Use:   "reconcile",
 		Short: "Compare Redis with MySQL, and the books with the claims; exit 3 when they differ",
-		Long: `Compare what Redis and MySQL say of each campaign, the counters with the rows of claims, and what each user holds.
+		Long: `Compare what Redis and MySQL say of each campaign, the counters with the rows of claims,
+and what each user holds.
 
-Claims that are on their way to MySQL are a backlog, not a difference. With --repair the books are put right in the
-direction of the evidence, which is the rows of claims and the events in the claim stream; what was changed is printed and
-kept in the table repairs. A campaign whose stock in Redis is rebuilt takes no claims for that long.
+Claims that are on their way to MySQL are a backlog, not a difference. With --repair the
+books are put right in the direction of the evidence, which is the rows of claims and the
+events in the claim stream; what was changed is printed and kept in the table repairs. A
+campaign whose stock in Redis is rebuilt takes no claims for that long.
 
-A claim whose event is parked (table parked_events) was accepted and could not be written: it holds its units, and is named
-here. A repair writes it if that works by now. A claim whose seq was given to another after Redis was rolled back gets a new one
-while stock lasts.
+A claim whose event is parked (table parked_events) was accepted and could not be written:
+it holds its units, and is named here. A repair writes it if that works by now. A claim
+whose seq was given to another after Redis was rolled back gets a new one while stock
+lasts.
 
-A repair gives up no claim that was answered. What it can't restore it names, and exits 3. With --give-up-claims it gives
-these claims up: it prints their ids, their units are free again, and the claim stream gets claims.given_up.
+A repair gives up no claim that was answered. What it can't restore it names, and exits 3.
+With --give-up-claims it gives these claims up: it prints their ids, their units are free
+again, and the claim stream gets claims.given_up.
 
 Exit code 0: the books agree, or do so after the repair. 3: they differ.`,
 		Example: "  dibs reconcile\n  dibs reconcile --campaign spring-sale -o json\n  dibs reconcile --campaign spring-sale --repair",

@@ -13,8 +13,9 @@ func newServe(env Env) *cobra.Command {
 	return role(env, cobra.Command{
 		Use:   "serve",
 		Short: "Run every role in one process; embedded servers when none are configured",
-		Long: `Runs API, consumer and syncer in one process. With embedded servers it is the finance service as well, as no one else could
-read the embedded streams; beside real ones run 'dibs finance', or a service of your own in that group.`,
+		Long: `Runs API, consumer and syncer in one process. With embedded servers it is the finance
+service as well, as no one else could read the embedded streams; beside real ones run
+'dibs finance', or a service of your own in that group.`,
 		Example: `  dibs serve
   DIBS_REDIS_URL=redis://127.0.0.1:6379 DIBS_MYSQL_DSN='dibs:secret@tcp(127.0.0.1:3306)/dibs' dibs serve`,
 	})

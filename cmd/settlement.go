@@ -19,10 +19,12 @@ func newSettlement(env Env) *cobra.Command {
 	var date, zone string
 	c := overHTTP(env, cobra.Command{
 		Use: "settlement", Short: "Add up one day: claims, units and money by campaign, currency and type of event",
-		Long: `Asks the API of --url, with a viewer's --token, for the sums of a day of a time zone, from the first moment
-that shows its date. Amounts are minor units of ISO 4217: 888800 of EUR are 8,888.00.
+		Long: `Asks the API of --url, with a viewer's --token, for the sums of a day of a time zone, from
+the first moment that shows its date. Amounts are minor units of ISO 4217: 888800 of EUR
+are 8,888.00.
 
-Exit code 0: the sums are final. 1: events of the day may be missing; they are printed all the same, and what is missing is said.`,
+Exit code 0: the sums are final. 1: events of the day may be missing; they are printed all
+the same, and what is missing is said.`,
 		Example: "  dibs settlement --date 2027-01-31 --time-zone Europe/Berlin -o csv",
 	}, printer.View[client.Settlement]{
 		Header: []string{"date", "campaign", "currency", "type", "claims", "units", "amount", "final"},

@@ -24,8 +24,8 @@ func newTail(env Env) *cobra.Command {
 	form := printer.JSON
 	c := withServers(env, cobra.Command{
 		Use: "tail", Short: "Print the events of the claim streams as they come, a line each, until Ctrl-C",
-		Long: `Reads the claim streams of Redis from now on, as no group and without a trace there. Redis may still lose what is printed; the ledger
-of the API has what MySQL has.`,
+		Long: `Reads the claim streams of Redis from now on, as no group and without a trace there. Redis
+may still lose what is printed; the ledger of the API has what MySQL has.`,
 		Example: "  dibs tail\n  dibs tail --campaign spring",
 		PreRunE: checkCampaign,
 	}, func(ctx context.Context, s *process.Stack) error { return tail(ctx, s, env, campaign, form) })

@@ -22,9 +22,10 @@ func newToken(env Env) *cobra.Command {
 		Short: "Make a bearer token, and its line for the file of DIBS_TOKENS_FILE",
 		Long: `Make a bearer token of 256 random bits, and the line that lets it in.
 
-Give the token to who shall use it: it is shown once and kept nowhere. Add the line, which holds a digest of it only, to the file
-that DIBS_TOKENS_FILE names; processes read it within a second. To replace a token, add a second line of the same name, and
-remove the first when no one uses it any more.`,
+Give the token to who shall use it: it is shown once and kept nowhere. Add the line, which
+holds a digest of it only, to the file that DIBS_TOKENS_FILE names; processes read it
+within a second. To replace a token, add a second line of the same name, and remove the
+first when no one uses it any more.`,
 		Example: "  dibs token --actor shop-1 --role storefront\n  dibs token --actor ann --role admin --expires 2160h",
 	}, func(_ context.Context, _ *cobra.Command, _ *config.Config) error {
 		until, err := timeOrSpan("--expires", expires, 1)

@@ -24,12 +24,14 @@ func newWebhooks(env Env) *cobra.Command {
 	c := role(env, cobra.Command{
 		Use:   "webhooks",
 		Short: "Run the webhooks: events of the claim streams, posted to your endpoints",
-		Long: `Reads the claim streams in the consumer group "webhooks", which it registers, and posts each event to the endpoints of
---webhooks-file that want it: signed, in order for each campaign, again with growing pauses while an endpoint does not take it. What an
-endpoint has not taken for 24 hours is parked, and its next delivery says that something is missing.
+		Long: `Reads the claim streams in the consumer group "webhooks", which it registers, and posts
+each event to the endpoints of --webhooks-file that want it: signed, in order for each
+campaign, again with growing pauses while an endpoint does not take it. What an endpoint
+has not taken for 24 hours is parked, and its next delivery says that something is
+missing.
 
-One process delivers; others that are started stand by. docs/webhooks.md describes the file and has receivers in Go, Python and
-TypeScript.`,
+One process delivers; others that are started stand by. docs/webhooks.md describes the
+file and has receivers in Go, Python and TypeScript.`,
 		Example: "  dibs webhooks --webhooks-file /etc/dibs/endpoints.json --metrics-addr 127.0.0.1:9094",
 	})
 	c.AddCommand(newParkedWebhooks(env), newReplayWebhooks(env), newDiscardWebhooks(env), newTestWebhook(env))
@@ -64,8 +66,9 @@ func newReplayWebhooks(env Env) *cobra.Command {
 	var form printer.Form
 	c := command(env, cobra.Command{
 		Use: "replay", Short: "Post the parked events once more; those that are taken are parked no longer",
-		Long: `Posts parked events once more, oldest first, with the webhook-id that they had. An event that is not taken stays parked, and so do
-those behind it of its endpoint and campaign. It may be run while the role runs: what is replayed comes late, which its timestamp says.
+		Long: `Posts parked events once more, oldest first, with the webhook-id that they had. An event
+that is not taken stays parked, and so do those behind it of its endpoint and campaign. It
+may be run while the role runs: what is replayed comes late, which its timestamp says.
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs webhooks replay --endpoint shop",
@@ -109,7 +112,8 @@ func newTestWebhook(env Env) *cobra.Command {
 	var form printer.Form
 	c := command(env, cobra.Command{
 		Use: "test ENDPOINT", Short: "Send an endpoint of the file a message of the type webhook.test, signed as events are",
-		Long: `Sends one endpoint of --webhooks-file a message of the type webhook.test, which is no event, signed as events are.
+		Long: `Sends one endpoint of --webhooks-file a message of the type webhook.test, which is no
+event, signed as events are.
 
 Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 		Example: "  dibs webhooks test shop --webhooks-file /etc/dibs/endpoints.json",

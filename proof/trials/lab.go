@@ -30,16 +30,19 @@ func newLab(env cmd.Env) *cobra.Command {
 	c := cmd.Command(env, cobra.Command{
 		Use:   "lab",
 		Short: "Run the ladder of strategies, from a naive counter to Dibs, side by side under one workload",
-		Long: `Runs ways to hand out a limited number of units (locks in Redis, transactions in MySQL, scripts, Dibs itself), each
-under the same workload from several processes, and prints one table: claims a second and how many times faster Dibs is,
-latency, units sold twice or not at all, users over their limit, locks that a killed process leaves behind, and what a claim
-costs MySQL and Redis.
+		Long: `Runs ways to hand out a limited number of units (locks in Redis, transactions in MySQL,
+scripts, Dibs itself), each under the same workload from several processes, and prints one
+table: claims a second and how many times faster Dibs is, latency, units sold twice or not
+at all, users over their limit, locks that a killed process leaves behind, and what a
+claim costs MySQL and Redis.
 
-In every round each strategy is warmed up, measured, and then sold out by a crowd that wants more than there is; in the
-first round a process is killed where that hurts most. The rounds go up and down the ladder, so that noise hurts all alike.
+In every round each strategy is warmed up, measured, and then sold out by a crowd that
+wants more than there is; in the first round a process is killed where that hurts most.
+The rounds go up and down the ladder, so that noise hurts all alike.
 
-Uses the servers of DIBS_REDIS_URL and DIBS_MYSQL_DSN (the user must be able to create a database; Redis must not be in use
-by a Dibs). For each that is not set it starts one of its own from PATH (redis-server, mariadbd) in a temporary folder.`,
+Uses the servers of DIBS_REDIS_URL and DIBS_MYSQL_DSN (the user must be able to create a
+database; Redis must not be in use by a Dibs). For each that is not set it starts one of
+its own from PATH (redis-server, mariadbd) in a temporary folder.`,
 		Example: `  dibs lab                                                     the whole ladder, some three minutes
   dibs lab --rounds 1 --duration 1s                            a first try
   dibs lab --list                                              the strategies and the flaw of each

@@ -44,25 +44,32 @@ func newTorture(env cmd.Env) *cobra.Command {
 	c = cmd.Command(env, cobra.Command{
 		Use:   "torture",
 		Short: "Make faults happen to a whole Dibs of its own, at random by a seed, and check every claim afterwards",
-		Long: `Starts a Redis (alone, with a replica and three Sentinels, or a cluster of six) and a MariaDB or MySQL from PATH, two API
-processes, two consumers, two syncers and a finance service. Clients claim with idempotency keys, redeem and release, an
-operator restocks, pauses and adds packets, while processes are killed and paused, wires cut and slowed, and servers killed,
-filled, flushed, restored and locked.
+		Long: `Starts a Redis (alone, with a replica and three Sentinels, or a cluster of six) and a
+MariaDB or MySQL from PATH, two API processes, two consumers, two syncers and a finance
+service. Clients claim with idempotency keys, redeem and release, an operator restocks,
+pauses and adds packets, while processes are killed and paused, wires cut and slowed, and
+servers killed, filled, flushed, restored and locked.
 
-A run is rounds of forty faults: mostly one by itself, and in every third scenario one after the other on processes, wires, Redis and the
-SQL server at the same time. What the campaigns of a round are like (kind, limits, holds, shards, waves, archive and so on), which of
-them get a rush of claims, few or none, and which faults befall them is drawn: pairs of a feature and a fault, and of two features,
-that the run did not have yet come first. The report says which pairs were covered and which were not; --pairs goes on until every
-one was.
+A run is rounds of forty faults: mostly one by itself, and in every third scenario one
+after the other on processes, wires, Redis and the SQL server at the same time. What the
+campaigns of a round are like (kind, limits, holds, shards, waves, archive and so on),
+which of them get a rush of claims, few or none, and which faults befall them is drawn:
+pairs of a feature and a fault, and of two features, that the run did not have yet come
+first. The report says which pairs were covered and which were not; --pairs goes on until
+every one was.
 
 After each round everything is healed, what is left is sold, and the invariants of
-docs/invariants.md are checked claim by claim: each yes has one row and each row was asked for, no seq twice and no hole, no unit too
-many and none stranded, limits, times, cents, nothing parked; seqs in keeping with when claims were asked for and answered; 'dibs reconcile' ends with 0. In every third
-round faults may happen that lose answered claims (a flushed Redis, one that was restored, with --durability fast a killed one); a claim
-that is missing then has to be explained by one of these. docs/reliability.md says what is promised under which fault.
+docs/invariants.md are checked claim by claim: each yes has one row and each row was asked
+for, no seq twice and no hole, no unit too many and none stranded, limits, times, cents,
+nothing parked; seqs in keeping with when claims were asked for and answered; 'dibs
+reconcile' ends with 0. In every third round faults may happen that lose answered claims
+(a flushed Redis, one that was restored, with --durability fast a killed one); a claim
+that is missing then has to be explained by one of these. docs/reliability.md says what is
+promised under which fault.
 
-It needs nothing but the server programs, and touches no server of yours. One line a fault; the seed repeats the faults, though not how
-they interleave. Exit code 1 with the seed and the reason when an invariant does not hold.`,
+It needs nothing but the server programs, and touches no server of yours. One line a
+fault; the seed repeats the faults, though not how they interleave. Exit code 1 with the
+seed and the reason when an invariant does not hold.`,
 		Example: `  dibs torture                                            five minutes, a seed drawn for you
   dibs torture --seed 7 --for 1h --durability fsync
   dibs torture --topology cluster --faults 100 --json > report.json
