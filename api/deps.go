@@ -33,8 +33,7 @@ type Deps struct {
 	Ledger   operator.Ledger
 	Attempts claiming.AttemptCounter // nil: Config.UserRate is per process
 	Console  *ConsoleDeps            // nil: no console
-	// Losses receives reports about claims that Redis lost; nil: no
-	// reports.
+	// Losses receives reports about claims that Redis lost; nil: no reports.
 	Losses claiming.Losses
 	// Ready returns why no claims can be made now, or nil.
 	Ready func(ctx context.Context) error

@@ -115,11 +115,10 @@ func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
 			// checked above; huma's own check has other rules
 			r.Header["Content-Type"] = wire.JSONContentType
 		}
-		// Each operation has its own timeout. net/http cancels the request
-		// of a client that closed only its sending half, though it may
-		// still read. So the cancellation is dropped, and a deadline is
-		// kept. Only the console sets one, so that its pages don't wait for
-		// a server.
+		// Each operation has its own timeout. net/http cancels the request of
+		// a client that closed only its sending half, though it may still
+		// read. So the cancellation is dropped, and a deadline is kept. Only
+		// the console sets one, so that its pages don't wait for a server.
 		ctx := context.WithoutCancel(r.Context())
 		if deadline, is := r.Context().Deadline(); is {
 			limited, cancel := context.WithDeadline(ctx, deadline)

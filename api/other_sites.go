@@ -9,10 +9,9 @@ import (
 )
 
 // refuseOtherSites protects a service without tokens, which listens only on
-// loopback, from the browser on the same machine. A page of another site
-// may not post to it, nor read from it under a name that resolves to
-// 127.0.0.1. With tokens this isn't needed: no page can make a browser send
-// one.
+// loopback, from the browser on the same machine. A page of another site may
+// not post to it, nor read from it under a name that resolves to 127.0.0.1.
+// With tokens this isn't needed: no page can make a browser send one.
 func refuseOtherSites(but []string, next http.Handler) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := &wire.Problem{

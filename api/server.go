@@ -66,9 +66,8 @@ type Server struct {
 	headerTimeout, readTimeout time.Duration
 }
 
-// New makes a Server. Errors: ErrConfig, with the cause from
-// auth.Door.Check; or an unusable certificate. A Registerer can serve only
-// one Server.
+// New makes a Server. Errors: ErrConfig, with the cause from auth.Door.Check;
+// or an unusable certificate. A Registerer can serve only one Server.
 func New(cfg Config, deps Deps) (*Server, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

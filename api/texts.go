@@ -17,9 +17,8 @@ var tags = [][2]string{
 	{tagService, "For machines: probes, metrics, this document."},
 }
 
-// text is an operation's text in the document, with examples of its body
-// and answer; "" is none. A linter checks the examples against their
-// schemas.
+// text is an operation's text in the document, with examples of its body and
+// answer; "" is none. A linter checks the examples against their schemas.
 type text struct{ tag, summary, description, body, answer string }
 
 func says(tag, summary, description, body, answer string) text {

@@ -77,8 +77,7 @@ type PausedCampaigns struct {
 	Complete bool `json:"complete"`
 }
 
-// PauseCampaigns pauses every open campaign, even while MySQL is
-// unreachable.
+// PauseCampaigns pauses every open campaign, even while MySQL is unreachable.
 func (c *Client) PauseCampaigns(ctx context.Context) (PausedCampaigns, error) {
 	return send[PausedCampaigns](ctx, c, &call{method: http.MethodPost, path: "/v1/campaigns:pause"})
 }
@@ -90,8 +89,7 @@ func (c *Client) AddPackets(ctx context.Context, campaignID string, n NewPackets
 	return send[PacketsAdded](ctx, c, &call{method: http.MethodPost, path: campaignPath(campaignID) + "/packets", key: key, body: n})
 }
 
-// CloseCampaign closes a campaign permanently. Refusals:
-// ErrCampaignNotFound.
+// CloseCampaign closes a campaign permanently. Refusals: ErrCampaignNotFound.
 func (c *Client) CloseCampaign(ctx context.Context, id string) (Campaign, error) {
 	return send[Campaign](ctx, c, &call{method: http.MethodPost, path: campaignPath(id) + "/close"})
 }

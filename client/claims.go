@@ -172,8 +172,7 @@ func (c *Client) Redeem(ctx context.Context, claimID, orderID string) (Claim, er
 }
 
 // Release returns a claim's units to stock and limits. Repeating it changes
-// nothing. reason may be "". Refusals: ErrClaimNotFound,
-// ErrAlreadyRedeemed.
+// nothing. reason may be "". Refusals: ErrClaimNotFound, ErrAlreadyRedeemed.
 func (c *Client) Release(ctx context.Context, claimID, reason string) (Claim, error) {
 	return c.resolve(ctx, claimID, "release", map[string]string{"reason": reason}, "")
 }
@@ -186,11 +185,10 @@ func (c *Client) Reopen(ctx context.Context, claimID, orderID, reason string) (C
 	return c.resolve(ctx, claimID, "reopen", map[string]string{"order_id": orderID, "reason": reason}, "")
 }
 
-// Extend lengthens a claim's hold, up to the campaign's maximum. The
-// returned claim has its new end. Repeating it with the same key changes
-// nothing; "" generates a key. Refusals: ErrClaimNotFound,
-// ErrAlreadyRedeemed, ErrAlreadyReleased, ErrInvalid (the claim has no
-// hold).
+// Extend lengthens a claim's hold, up to the campaign's maximum. The returned
+// claim has its new end. Repeating it with the same key changes nothing; ""
+// generates a key. Refusals: ErrClaimNotFound, ErrAlreadyRedeemed,
+// ErrAlreadyReleased, ErrInvalid (the claim has no hold).
 func (c *Client) Extend(ctx context.Context, claimID string, by time.Duration, key string) (Claim, error) {
 	return c.resolve(ctx, claimID, "extend", map[string]string{"by": by.String()}, cmp.Or(key, uuid.NewString()))
 }

@@ -44,8 +44,7 @@ type Config struct {
 
 	Attempts       int           // most attempts of a call
 	AttemptTimeout time.Duration // of each
-	// before the second attempt; doubles with each attempt, half of it
-	// random
+	// before the second attempt; doubles with each attempt, half of it random
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
 

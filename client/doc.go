@@ -1,5 +1,4 @@
-// Package client calls Dibs from a storefront, or from an operator's
-// program.
+// Package client calls Dibs from a storefront, or from an operator's program.
 //
 //	c, err := client.New(client.Config{
 //		BaseURL: "https://dibs.internal", Token: token,
@@ -39,10 +38,9 @@
 // Concurrent claims through one Client share requests. A claim is sent at
 // once, in its own request, if no call of its campaign is in flight. Others
 // wait and share the next call: when one returns, when Config.Batch of them
-// wait, or after a millisecond. A campaign has at most eight calls in
-// flight, and at most a quarter of Config.Connections. Beyond 4,096 claims
-// of a campaign its callers wait. So a slow campaign delays only its own
-// claims.
+// wait, or after a millisecond. A campaign has at most eight calls in flight,
+// and at most a quarter of Config.Connections. Beyond 4,096 claims of a
+// campaign its callers wait. So a slow campaign delays only its own claims.
 //
 // A caller gets the answer that its own request would get: each claim has
 // its own key, attempts and error. If a caller's context ends, the others

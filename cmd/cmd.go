@@ -123,8 +123,7 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	return root
 }
 
-// addSettings adds a flag for each setting to a command and its
-// subcommands.
+// addSettings adds a flag for each setting to a command and its subcommands.
 func addSettings(c *cobra.Command) {
 	config.AddFlags(c.Flags())
 	for _, below := range c.Commands() {

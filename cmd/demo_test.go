@@ -127,9 +127,8 @@ func TestDemoFailsWhenTheBooksDiffer(t *testing.T) {
 	require.Regexp(t, `(?m)^dibs: .*200 and 201`, problems.String())
 }
 
-// The address and a sign-in link must be printed before the crowd
-// comes. The crowd is slow, and the demo serves until it is
-// interrupted.
+// The address and a sign-in link must be printed before the crowd comes. The
+// crowd is slow, and the demo serves until it is interrupted.
 func TestDemoToWatch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), within)

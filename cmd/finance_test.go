@@ -54,8 +54,7 @@ func (s *servers) credited(entries, amount int64) {
 	})
 }
 
-// The close runs with all roles, and with the finance service's own
-// database.
+// The close runs with all roles, and with the finance service's own database.
 func TestWhatIsLeftGoesBackToTheSender(t *testing.T) {
 	t.Parallel()
 	s, _ := rain(t)

@@ -12,11 +12,10 @@ import (
 	"dibs/lua"
 )
 
-// MySQL is restored to a dump older than the claim stream's begin.
-// Claims must continue, and `dibs reconcile` must name both times.
-// Once an operator gives up the entries between, the campaign must be
-// loaded again, and claims without a trace must be counted, not sold
-// again.
+// MySQL is restored to a dump older than the claim stream's begin. Claims
+// must continue, and `dibs reconcile` must name both times. Once an operator
+// gives up the entries between, the campaign must be loaded again, and claims
+// without a trace must be counted, not sold again.
 func TestAnOperatorAcceptsAGap(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

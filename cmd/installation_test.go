@@ -55,9 +55,8 @@ func groupsOf(t *testing.T, rdb redis.UniversalClient) map[string]string {
 	return all
 }
 
-// A second deployment with its own MySQL on the first one's Redis must
-// end at its start, whatever it runs, without reading or acknowledging
-// anything.
+// A second deployment with its own MySQL on the first one's Redis must end at
+// its start, whatever it runs, without reading or acknowledging anything.
 func TestASecondDeploymentOnARedisEndsAtItsStart(t *testing.T) {
 	t.Parallel()
 	first := newServers(t)

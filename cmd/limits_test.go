@@ -49,9 +49,8 @@ func (r *running) patch(campaign, body string) (c models.CampaignJSON) {
 
 func device(value string) map[string]string { return map[string]string{"device": value} }
 
-// A device's limit must hold for all users, through a change of the
-// limits, a release, and a loss of Redis. Rows and events must have
-// the device.
+// A device's limit must hold for all users, through a change of the limits, a
+// release, and a loss of Redis. Rows and events must have the device.
 func TestLimitsOfADevice(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

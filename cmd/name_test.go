@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of two consumers with one name, the second must refuse to start and
-// the first continue. The name must be free once the first has
-// stopped.
+// Of two consumers with one name, the second must refuse to start and the
+// first continue. The name must be free once the first has stopped.
 func TestTwoConsumersUnderOneName(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"consumer", "finance"} {

@@ -18,10 +18,9 @@ func jsonOf(t require.TestingT, body any) string {
 	return string(text)
 }
 
-// A name that is accepted for a user, a subject, a key or an order
-// must be the same in every route, however it is encoded: it counts,
-// replays, is listed and redeems. A refused name must be refused by
-// every route.
+// A name that is accepted for a user, a subject, a key or an order must be
+// the same in every route, however it is encoded: it counts, replays, is
+// listed and redeems. A refused name must be refused by every route.
 func TestANameThatIsTakenIsFoundByEveryRoute(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")

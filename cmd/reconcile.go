@@ -256,9 +256,8 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 	}
 }
 
-// comparisonView shows a campaign's current state, after any repair.
-// Redis, MySQL and the rows of claims each have their count of claimed
-// units.
+// comparisonView shows a campaign's current state, after any repair. Redis,
+// MySQL and the rows of claims each have their count of claimed units.
 var comparisonView = printer.View[compare.Repaired]{
 	Header: []string{
 		"campaign", "total", "redis", "mysql", "rows", "backlog", "drift", "books", "where", "left in redis", "left in mysql",

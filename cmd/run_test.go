@@ -206,8 +206,7 @@ func (r *running) claim(campaign string, users ...string) {
 	}
 }
 
-// synced waits until this number of the campaign's units is in the
-// database.
+// synced waits until this number of the campaign's units is in the database.
 func (r *running) synced(campaign string, units int64) {
 	r.t.Helper()
 	eventually(r.t, "claims do not get their rows", func() bool {

@@ -7,10 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// gcPercent trades memory for time. A consumer's live heap is some 50
-// MB, much of it stacks of handlers that wait for their flush. At Go's
-// 100 %, collection takes a quarter of its processor time
-// (docs/bench.md).
+// gcPercent trades memory for time. A consumer's live heap is some 50 MB,
+// much of it stacks of handlers that wait for their flush. At Go's 100 %,
+// collection takes a quarter of its processor time (docs/bench.md).
 const gcPercent = 400
 
 // Tune is called once, first. Garbage collection runs less often than

@@ -77,9 +77,8 @@ func (h *hook) took(n int) func() bool {
 	}
 }
 
-// Of two processes one must deliver and the other take over. Claims
-// made while the receiver or all processes were down must be delivered
-// in order.
+// Of two processes one must deliver and the other take over. Claims made
+// while the receiver or all processes were down must be delivered in order.
 func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -117,10 +116,9 @@ func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") == 0 })
 }
 
-// Redis loses the lease of the delivering process, as when its clock
-// jumps ahead. The next holder must wait until the first has noticed,
-// so that no event overtakes another. The first then stands by, and
-// may take over again.
+// Redis loses the lease of the delivering process, as when its clock jumps
+// ahead. The next holder must wait until the first has noticed, so that no
+// event overtakes another. The first then stands by, and may take over again.
 func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)

@@ -40,7 +40,8 @@ type Log interface {
 	Add(read *models.StreamRead) error
 	// Positions returns recent offsets, newest first.
 	Positions(ctx context.Context, partition int) ([]models.Offset, error)
-	// Move sets offset, generation and state of a partition by compare-and-set.
+	// Move sets offset, generation and state of a partition by
+	// compare-and-set.
 	Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error)
 }
 

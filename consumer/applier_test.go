@@ -242,9 +242,8 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	})
 }
 
-// A reader died, or MySQL was restored, after a
-// partition's generation was raised. The next
-// reader takes a higher one than both servers have.
+// A reader died, or MySQL was restored, after a partition's generation was
+// raised. The next reader takes a higher one than both servers have.
 func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

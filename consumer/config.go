@@ -42,9 +42,8 @@ type Config struct {
 	// own; Run creates it, which registers it.
 	Handle HandleFunc
 
-	// Attempts is how often a process tries an event
-	// before it parks it. 0 is no bound: right for a
-	// handler whose database will recover.
+	// Attempts is how often a process tries an event before it parks it. 0 is
+	// no bound: right for a handler whose database will recover.
 	Attempts int
 	Backoff  Backoff       // between the attempts at an event; 100 ms to 30 s
 	Timeout  time.Duration // of an attempt; 0 is DefaultHandleTimeout
@@ -62,8 +61,7 @@ type Config struct {
 	Tracer    *tracing.Tracer  // nil: no traces
 }
 
-// readDeadline bounds a read and its wait
-// for the window in normal operation.
+// readDeadline bounds a read and its wait for the window in normal operation.
 const readDeadline = 30 * time.Second
 
 // WithDefaults returns a copy with defaults for zero fields.

@@ -16,8 +16,7 @@ import (
 	"dibs/models"
 )
 
-// A service with its own group, and the
-// effects of its handler's results.
+// A service with its own group, and the effects of its handler's results.
 func ExampleConsumer_service() {
 	server, err := miniredis.Run() // yours is a real one
 	if err != nil {
@@ -71,8 +70,6 @@ func ExampleConsumer_service() {
 	for p, err := range consumer.NewParkingLot(rdb, 1, "mail").All(context.Background()) {
 		fmt.Println("parked:", p.EventID, p.Reason, err)
 	}
-	// Output:
-	// ann gets 250 EUR
-	// bob gets 250 EUR
-	// parked: claim-2 consumer: permanent: no such user <nil>
+	// Output: ann gets 250 EUR bob gets 250 EUR parked: claim-2 consumer:
+	// permanent: no such user <nil>
 }

@@ -21,8 +21,7 @@ import (
 )
 
 var (
-	// errTurn ends a turn without a
-	// failure: the next one starts at once.
+	// errTurn ends a turn without a failure: the next one starts at once.
 	errTurn = errors.New("consumer: the reader begins again at MySQL's offset")
 	// errGap reports that MySQL is older than the start of a stream.
 	errGap = errors.New("consumer: the claim stream was trimmed past MySQL's offset: roll MySQL's binary log forward")
@@ -37,9 +36,8 @@ type offsetSubscriber struct {
 	readers sync.WaitGroup
 }
 
-// Subscribe starts the reader of a claim stream.
-// A message has a StreamRead in its context and
-// no payload. The next one follows after its ack.
+// Subscribe starts the reader of a claim stream. A message has a StreamRead
+// in its context and no payload. The next one follows after its ack.
 func (s *offsetSubscriber) Subscribe(ctx context.Context, stream string) (<-chan *message.Message, error) {
 	partition, err := strconv.Atoi(partitionOf(stream))
 	if err != nil {

@@ -168,9 +168,8 @@ type Replay struct {
 	Left    []Parked `json:"left"`    // still parked, with the new Reason
 }
 
-// Replay passes parked messages to a handler, all
-// or those with an id. It deletes handled ones; the
-// others stay. An attempt has DefaultHandleTimeout.
+// Replay passes parked messages to a handler, all or those with an id. It
+// deletes handled ones; the others stay. An attempt has DefaultHandleTimeout.
 //
 // Nothing returns to the claim stream, whose seqs are fixed. After a
 // crash messages are replayed again, so handlers must be idempotent.

@@ -11,15 +11,14 @@ import (
 	"dibs/models"
 )
 
-// recover handles a loss: the entry at
-// MySQL's offset is missing in Redis.
+// recover handles a loss: the entry at MySQL's offset is missing in Redis.
 //
 //  1. The partition gets its next generation and state recovering, in MySQL
 //     and then in Redis. All its lots are away.
 //  2. Processes report to MySQL what they saw of each lot.
 //  3. The stream is read again from the newest entry that both servers have.
-//     Known rows stay as they are. When the generation's entry is applied, the
-//     partition is ok.
+//     Known rows stay as they are. When the generation's entry is applied,
+//     the partition is ok.
 //
 // If the reader dies, the partition stays
 // recovering, and the next reader starts again.

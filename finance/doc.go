@@ -1,7 +1,6 @@
 // Package finance is the reference finance service. It credits a packet
 // claim's amount to the user's account. When a campaign closes, it credits
-// what is left to the sender's. Each has one entry, whatever is
-// redelivered.
+// what is left to the sender's. Each has one entry, whatever is redelivered.
 //
 // It uses package consumer as an external service would:
 //

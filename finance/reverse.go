@@ -23,9 +23,8 @@ const reversed = "given_up:"
 func (e *Entry) isGivenUp() bool { return e.UserID == "" }
 
 // reverse reverses the credits of given-up claims, each once, however often
-// and in whatever order events arrive. A claim without an entry gets one
-// that credits no one. So its own event, if it comes later, credits
-// nothing.
+// and in whatever order events arrive. A claim without an entry gets one that
+// credits no one. So its own event, if it comes later, credits nothing.
 func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()

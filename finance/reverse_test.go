@@ -123,8 +123,7 @@ func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 	})
 }
 
-// If a given-up claim's packet goes to another claim, that one must be
-// paid.
+// If a given-up claim's packet goes to another claim, that one must be paid.
 func TestBooks_ThePacketOfAGivenUpClaimIsPaidToTheNext(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

@@ -82,8 +82,7 @@ func drained(t testing.TB, rdb redis.UniversalClient, stuck int64) {
 
 // The database becomes unreachable and returns, one message in ten fails at
 // random, and some can never be credited. All others must be credited once.
-// Those are parked, and credited by a replay once their obstacle is
-// removed.
+// Those are parked, and credited by a replay once their obstacle is removed.
 func TestService_DatabaseAwayAndFailuresAtRandom(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)

@@ -19,16 +19,14 @@ import (
 	"dibs/models"
 )
 
-// articleSource is the script of the article that
-// Dibs is compared with. It has three limits, one
-// claim a call, and neither stream nor replay.
+// articleSource is the script of the article that Dibs is compared with. It
+// has three limits, one claim a call, and neither stream nor replay.
 //
 //go:embed testdata/article.lua
 var articleSource string
 
-// BenchmarkClaim runs claim.lua with batches of
-// claims over 4 connections. It also reports
-// what a claim costs Redis inside of the script.
+// BenchmarkClaim runs claim.lua with batches of claims over 4 connections. It
+// also reports what a claim costs Redis inside of the script.
 func BenchmarkClaim(b *testing.B) {
 	for _, perCall := range []int{1, 16, 32, 128} {
 		b.Run(fmt.Sprintf("%d-a-call", perCall), func(b *testing.B) {
@@ -99,8 +97,7 @@ func spread(b *testing.B, rdb redis.UniversalClient, goroutines, perCall int, ca
 
 var evalshaStat = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+),usec=(\d+)`)
 
-// commandStat reads calls or usec of
-// EVALSHA since the last reset; 0 is none.
+// commandStat reads calls or usec of EVALSHA since the last reset; 0 is none.
 func commandStat(t testing.TB, rdb redis.UniversalClient, field string) int {
 	t.Helper()
 	info, err := rdb.Info(t.Context(), "commandstats").Result()

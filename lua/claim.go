@@ -229,8 +229,7 @@ func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte 
 	return append(b, `,"seq":`...)
 }
 
-// appendJSONString appends a JSON
-// string. Plain ones skip encoding/json.
+// appendJSONString appends a JSON string. Plain ones skip encoding/json.
 func appendJSONString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {

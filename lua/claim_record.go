@@ -14,9 +14,8 @@ import (
 	"dibs/models"
 )
 
-// In Redis the hash of keys has a record of each
-// claim. The field is the claim's id, or the digest
-// of the client's key. The record is, in order:
+// In Redis the hash of keys has a record of each claim. The field is the
+// claim's id, or the digest of the client's key. The record is, in order:
 //
 //  - the digest of the body, 8 bytes
 //  - with a key, the claim's id, 16 bytes
@@ -102,8 +101,7 @@ func parseRecord(m Meta, req *ClaimRequest, record string) (id uuid.UUID, seq, a
 	return id, seq, at, packet, nil
 }
 
-// BodyDigest identifies the user,
-// quantity and other subjects of a claim.
+// BodyDigest identifies the user, quantity and other subjects of a claim.
 type BodyDigest [digestLength]byte
 
 // BodyDigestOf returns the digest of a body.

@@ -88,8 +88,7 @@ func (c *crash) more(t *testing.T, claims int64) {
 	require.Eventually(t, func() bool { return c.told.Load() >= from+claims }, time.Minute, time.Millisecond)
 }
 
-// lost repeats each answered claim, and
-// counts those whose answer differs.
+// lost repeats each answered claim, and counts those whose answer differs.
 func (c *crash) lost(t *testing.T, rdb redis.UniversalClient) (lost int) {
 	t.Helper()
 	s, err := lua.New(rdb, lua.Options{Clock: func() time.Time { return time.UnixMilli(c.b.ourMs.Load()) }, ServerClock: c.b.redisMs.Load})

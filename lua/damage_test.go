@@ -37,8 +37,7 @@ var plant = map[string]func(ctx context.Context, rdb redis.UniversalClient, key 
 	},
 }
 
-// dump is DUMP of every key, or the
-// contents if the server has no whole DUMP.
+// dump is DUMP of every key, or the contents if the server has no whole DUMP.
 func dump(t testing.TB, rdb redis.UniversalClient) map[string]string {
 	t.Helper()
 	all := snapshot(t.Context(), t, rdb)

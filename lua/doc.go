@@ -2,10 +2,9 @@
 // beside its Go caller (claim.lua, claim.go). It also reads the same
 // keys and the claim streams.
 //
-// Scripts are embedded byte for byte and called by digest.
-// They are sent again if Redis has lost them. A script
-// checks everything before its first write. Outcomes are
-// values; errors say whether anything may have changed.
+// Scripts are embedded byte for byte and called by digest. They are sent
+// again if Redis has lost them. A script checks everything before its first
+// write. Outcomes are values; errors say whether anything may have changed.
 //
 //	claim, release, adjust, push, move changes of a campaign
 //	load, evict, fence                 loading and evicting a campaign

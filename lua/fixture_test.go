@@ -64,8 +64,7 @@ type bundle struct {
 	redisMs, ourMs *atomic.Int64
 }
 
-// newBundle loads a campaign of 10 units
-// without limits, changed by change.
+// newBundle loads a campaign of 10 units without limits, changed by change.
 func newBundle(t testing.TB, rdb redis.UniversalClient, change func(c *models.Campaign)) *bundle {
 	t.Helper()
 	b := &bundle{t: t, rdb: rdb, redisMs: new(atomic.Int64), ourMs: new(atomic.Int64)}

@@ -19,8 +19,7 @@ type Unread struct {
 	NoGroup   bool    // there is no such group, or no stream
 }
 
-// Upto reports whether every entry up to
-// id, and id itself, is acknowledged.
+// Upto reports whether every entry up to id, and id itself, is acknowledged.
 func (u *Unread) Upto(id EntryID) bool {
 	if u.NoGroup || u.Delivered.Less(id) {
 		return id == EntryID{}
@@ -128,9 +127,8 @@ func readUnread(partition int, info *redis.XInfoGroup, pending *redis.XPendingCm
 	return u, nil
 }
 
-// NewGroup creates a consumer group at the start
-// of a stream, and the stream if need be. An
-// existing group stays as it is. Errors as Stream.
+// NewGroup creates a consumer group at the start of a stream, and the stream
+// if need be. An existing group stays as it is. Errors as Stream.
 func (s *Scripts) NewGroup(ctx context.Context, partition int, group string) error {
 	err := s.rdb.XGroupCreateMkStream(ctx, StreamKey(partition), group, "0").Err()
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {

@@ -35,9 +35,8 @@ type CampaignKeys struct {
 // id, modulo the number of partitions. It must never change: existing
 // lots are where it put them.
 //
-// Shards get different partitions while there are
-// enough, spread widely over the hash slots, as
-// each primary of a cluster has a range of them.
+// Shards get different partitions while there are enough, spread widely over
+// the hash slots, as each primary of a cluster has a range of them.
 func PartitionOf(id string, partitions int) int {
 	if partitions <= 1 {
 		return 0
@@ -157,10 +156,9 @@ func noListKey(partition int) string { return prefix(partition) + "nolist" }
 
 func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) + "}:" }
 
-// SignalsKey names a hash of a partition. generation
-// counts its losses; lots of an older one are away. stops
-// counts stopped lots: processes then report what they
-// saw of them. offset is MySQL's, see Scripts.Signal.
+// SignalsKey names a hash of a partition. generation counts its losses; lots
+// of an older one are away. stops counts stopped lots: processes then report
+// what they saw of them. offset is MySQL's, see Scripts.Signal.
 func SignalsKey(partition int) string { return prefix(partition) + "signals" }
 
 func settlingKey(campaignID string) string { return "dibs:settling:" + campaignID }

@@ -27,7 +27,8 @@ type LimitHit struct {
 // removed and added again has another tag.
 func tagOf(l *models.Limit) string { return string(l.Per[:1]) + formatInt(l.Added) }
 
-// formatLimits formats the field limits of a campaign's state, see read_limits.
+// formatLimits formats the field limits of a campaign's state, see
+// read_limits.
 func formatLimits(limits models.Limits) string {
 	var text []byte
 	for i := range limits {
@@ -189,8 +190,7 @@ func (by limitsBy) of(field string) []models.Limit {
 	return by[name]
 }
 
-// isPlain reports whether a limit has no
-// tag in records: a user's first two.
+// isPlain reports whether a limit has no tag in records: a user's first two.
 func isPlain(l *models.Limit) bool {
 	return l.By == models.ByUser && (l.Per == models.PerAll || l.Per == models.PerDay)
 }
@@ -219,8 +219,7 @@ type UserRecords struct {
 	byField map[string]record
 }
 
-// NewUserRecords returns UserRecords
-// without claims, for about users users.
+// NewUserRecords returns UserRecords without claims, for about users users.
 func NewUserRecords(c *models.Campaign, users int64) (*UserRecords, error) {
 	zone, err := c.Location()
 	if err != nil {
@@ -271,8 +270,7 @@ func newRecord(limits []models.Limit) record {
 	return r
 }
 
-// add counts units as claim.lua does: a
-// window never precedes the last one.
+// add counts units as claim.lua does: a window never precedes the last one.
 func (u *UserRecords) add(r record, limits []models.Limit, ms, units int64) {
 	for i := range r {
 		if limits[i].FromMs > ms {

@@ -77,10 +77,9 @@ func (s *Scripts) shorten(ctx context.Context, key string, ttl time.Duration) er
 	return classifyError("lock", err)
 }
 
-// RenewUntil renews the lock until ctx ends, and then returns
-// nil. It returns ErrLocked as soon as another process may
-// have the lock. Calls are bounded, so that a stalled one
-// leaves time for the next. It serves one goroutine.
+// RenewUntil renews the lock until ctx ends, and then returns nil. It returns
+// ErrLocked as soon as another process may have the lock. Calls are bounded,
+// so that a stalled one leaves time for the next. It serves one goroutine.
 func (l *Lock) RenewUntil(ctx context.Context) error {
 	for {
 		ends := l.held.Add(l.ttl)

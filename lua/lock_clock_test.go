@@ -54,8 +54,7 @@ func TestLockConsumer_IsTakenAgainUnderItsToken(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The same holds for the reader of a
-// partition, and the loader of a lot.
+// The same holds for the reader of a partition, and the loader of a lot.
 func TestReaders_TakeWhatAClockThatWasAheadLeft(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()

@@ -47,9 +47,8 @@ const (
 	FenceLeave = "leave"  // give up: another loader may start at once
 )
 
-// Fence stores a loader's token in lots, which
-// then refuse claims. Errors of a lot: ErrOther
-// (another loader has it), and those of Redis.
+// Fence stores a loader's token in lots, which then refuse claims. Errors of
+// a lot: ErrOther (another loader has it), and those of Redis.
 func (s *Scripts) Fence(ctx context.Context, token, how string, ids []string) (fenced []Fenced, errs []error) {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
@@ -112,9 +111,8 @@ func (s *Scripts) Load(ctx context.Context, c *models.Campaign) (loaded bool, er
 	return err == nil, err
 }
 
-// LoadAll loads lots without staged data, in one
-// round trip. Errors of a lot: ErrOther (another
-// loader has it), ErrGeneration, and those of Redis.
+// LoadAll loads lots without staged data, in one round trip. Errors of a lot:
+// ErrOther (another loader has it), ErrGeneration, and those of Redis.
 func (s *Scripts) LoadAll(ctx context.Context, loads []Load) []error {
 	calls := make([]call, len(loads))
 	errs := make([]error, len(loads))
@@ -235,9 +233,8 @@ func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.D
 	return evicted, errs
 }
 
-// Delete removes a lot that a token has fenced, and
-// appends an event to its stream. Errors: ErrOther
-// (another loader has it), and those of Redis.
+// Delete removes a lot that a token has fenced, and appends an event to its
+// stream. Errors: ErrOther (another loader has it), and those of Redis.
 func (s *Scripts) Delete(ctx context.Context, id, token, eventID string, event []byte) error {
 	k := s.KeysOf(id)
 	code, _, err := s.run(ctx, "evict", []string{k.State, k.Users, k.Keys, k.Waves, k.Moves, k.Stream},

@@ -183,8 +183,7 @@ func (m *model) release(i int) lua.Released {
 	return lua.ReleasedNow
 }
 
-// adjust takes newer versions only. A
-// new limit counts claims from now on.
+// adjust takes newer versions only. A new limit counts claims from now on.
 func (m *model) adjust(c models.Campaign, now time.Time) {
 	if c.Version <= m.c.Version {
 		return

@@ -40,8 +40,7 @@ type Credit struct {
 	Units int64
 }
 
-// Credit adds the units, once however
-// often it is called. Errors as Debit.
+// Credit adds the units, once however often it is called. Errors as Debit.
 func (s *Scripts) Credit(ctx context.Context, c *Credit) (units int64, err error) {
 	k := s.KeysOf(c.Shard)
 	keys := []string{k.State, k.Stream, k.Moves, k.Signals}

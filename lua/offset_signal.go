@@ -15,9 +15,8 @@ const (
 	signalPause   = 100 * time.Millisecond // between two tries
 )
 
-// OffsetSignal publishes MySQL's offsets to API
-// processes and readers. It runs apart from the
-// flushes, which must not wait for a stalled Redis.
+// OffsetSignal publishes MySQL's offsets to API processes and readers. It
+// runs apart from the flushes, which must not wait for a stalled Redis.
 type OffsetSignal struct {
 	scripts *Scripts
 	wake    chan struct{} // has a token after Tell

@@ -98,8 +98,7 @@ func TestPackets_AnswerEventAndReplayTellTheSame(t *testing.T) {
 	})
 }
 
-// A load from MySQL restores the records,
-// so a retry still gets its packet.
+// A load from MySQL restores the records, so a retry still gets its packet.
 func TestPackets_ComeBackWithARebuild(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		p := newPackets(t, rdb)

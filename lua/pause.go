@@ -20,10 +20,9 @@ type Pause struct {
 	RequestID string // by which request
 }
 
-// Pause pauses lots, those that are away before they are
-// loaded, and appends it to the claim stream for MySQL. It
-// is idempotent by id. Errors, by lot: models.ErrClosed,
-// ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
+// Pause pauses lots, those that are away before they are loaded, and appends
+// it to the claim stream for MySQL. It is idempotent by id. Errors, by lot:
+// models.ErrClosed, ErrDamaged, ErrUnavailable, ErrOutcomeUnknown.
 func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	errs := make([]error, len(ids))
 	calls := make([]call, len(ids))

@@ -89,8 +89,7 @@ var (
 // before1970 is in hours from any start of a game.
 const before1970 = -70 * 365 * 24
 
-// midnights are days with unusual ends:
-// the first moment of a date in a zone.
+// midnights are days with unusual ends: the first moment of a date in a zone.
 var midnights = []struct{ name, zone, starts string }{
 	{"plain", "UTC", "2026-03-06T00:00:00Z"},
 	{"New York, the night before summer time", "America/New_York", "2026-03-08T05:00:00Z"},
@@ -272,8 +271,7 @@ func (p *player) release(one step, g *game) error {
 	return err
 }
 
-// reload loads a campaign from its
-// claims. Its counts must stay the same.
+// reload loads a campaign from its claims. Its counts must stay the same.
 func (p *player) reload(g *game) error {
 	before, err := p.counts(g)
 	if err != nil {
@@ -365,9 +363,8 @@ func announcementFits(e *models.Event, last int64) error {
 	return nil
 }
 
-// checkEvents compares states and the stream with
-// the models. Each claim and each release occurs
-// once, and claims are in the order of their seq.
+// checkEvents compares states and the stream with the models. Each claim and
+// each release occurs once, and claims are in the order of their seq.
 func (p *player) checkEvents() error {
 	entries, err := p.rdb.XRange(p.ctx, lua.StreamKey(0), "-", "+").Result()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 // PushMax bounds the packets of a call: some 100 µs of Redis.
 const PushMax = 500
 
-// statusPosition is push.lua's reply if Redis is not at the caller's position.
+// statusPosition is push.lua's reply if Redis is not at the caller's
+// position.
 const statusPosition = 3
 
 // Push is a run of packets with one time of release.

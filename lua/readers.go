@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// readerLease is how long the partitions of a dead process have no reader.
+	// readerLease is how long the partitions of a dead process have no
+	// reader.
 	readerLease = 3 * time.Second
 	readerRenew = readerLease / 3
 	// readerAsk bounds a call. A stalled call
@@ -27,10 +28,9 @@ const (
 	noLease   = -2 // PTTL's answer
 )
 
-// Readers shares the partitions among the processes that
-// read in group syncer. Each takes leases of partitions
-// divided by processes, rounded up. The leases only save
-// duplicate work: MySQL's offset guards correctness.
+// Readers shares the partitions among the processes that read in group
+// syncer. Each takes leases of partitions divided by processes, rounded up.
+// The leases only save duplicate work: MySQL's offset guards correctness.
 type Readers struct {
 	scripts *Scripts
 	log     *slog.Logger

@@ -30,10 +30,9 @@ const (
 	ReleasedDamaged Released = 3 // the record is missing or does not match: nothing changed for it
 )
 
-// Release frees what up to ReleasesMax claims of one
-// campaign took, each once, and appends their events. Stock
-// gets the units back. Limits do, too, in the claim's
-// window alone. Errors: ErrOther (a loader has the lot),
+// Release frees what up to ReleasesMax claims of one campaign took, each
+// once, and appends their events. Stock gets the units back. Limits do, too,
+// in the claim's window alone. Errors: ErrOther (a loader has the lot),
 // ErrDamaged, ErrUnavailable, ErrOutcomeUnknown (retry).
 func (s *Scripts) Release(ctx context.Context, c *models.Campaign, releases []Release) ([]Released, error) {
 	if len(releases) == 0 || len(releases) > ReleasesMax {

@@ -57,9 +57,8 @@ func forgetScripts(t *testing.T, rdb redis.UniversalClient) (stop func()) {
 	return func() { cancel(); flusher.Wait() }
 }
 
-// I1, I3, I5, I7: a crowd on 50 goroutines, with
-// calls of 1 or 128 claims, gets exactly the
-// stock. A4: also while Redis forgets the scripts.
+// I1, I3, I5, I7: a crowd on 50 goroutines, with calls of 1 or 128 claims,
+// gets exactly the stock. A4: also while Redis forgets the scripts.
 func TestRushSellsExactlyTheStock(t *testing.T) {
 	const perUser = 3
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {

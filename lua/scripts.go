@@ -31,9 +31,8 @@ var (
 	// ErrOther reports another load of the lot,
 	// or another loader. Nothing was changed.
 	ErrOther = errors.New("lua: another load of the campaign in redis")
-	// ErrGeneration reports that Redis and MySQL
-	// have different generations of the partition:
-	// one of them lost data. Nothing was changed.
+	// ErrGeneration reports that Redis and MySQL have different generations
+	// of the partition: one of them lost data. Nothing was changed.
 	ErrGeneration = errors.New("lua: the partition has another generation")
 )
 
@@ -154,10 +153,9 @@ func (s *Scripts) Preload(ctx context.Context) error {
 // every tryAgainEvery, up to maxTryAgain.
 const maxTryAgain, tryAgainEvery = time.Second, 5 * time.Millisecond
 
-// sendScript sends a script by digest, and again if
-// it was refused before anything ran. After NOSCRIPT
-// it sends the text. After TRYAGAIN, while a cluster
-// moves the slot of the keys, it sends the same.
+// sendScript sends a script by digest, and again if it was refused before
+// anything ran. After NOSCRIPT it sends the text. After TRYAGAIN, while a
+// cluster moves the slot of the keys, it sends the same.
 func (s *Scripts) sendScript(
 	ctx context.Context, one script, send func(command, script string) ([]any, error),
 ) (reply []any, err error) {

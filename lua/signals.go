@@ -63,9 +63,8 @@ func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation 
 
 const signalOffset = "offset"
 
-// Signal publishes MySQL's offsets, by partition.
-// They are a hint when to ask MySQL, and no proof:
-// a restored Redis has old ones. Errors as State.
+// Signal publishes MySQL's offsets, by partition. They are a hint when to ask
+// MySQL, and no proof: a restored Redis has old ones. Errors as State.
 func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) error {
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition, at := range offsets {

@@ -89,8 +89,7 @@ func (r *Staging) Add(ctx context.Context, p *ClaimRecord) error {
 	return nil
 }
 
-// AddPacket stages a free packet. Packets
-// are added in order of position.
+// AddPacket stages a free packet. Packets are added in order of position.
 func (r *Staging) AddPacket(ctx context.Context, p *models.Packet, releaseMs int64) error {
 	list := r.s.KeysOf(r.Campaign.ID).Packets(r.Campaign.Epoch, releaseMs)
 	r.pipe.RPush(ctx, list, packetEntry(p))

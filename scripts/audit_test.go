@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// vulnerabilities is a database with one entry: all versions of
-// a module.
+// vulnerabilities is a database with one entry: all versions of a module.
 func vulnerabilities(t *testing.T, module string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()

@@ -1,5 +1,4 @@
-// Package scripts_test runs the shell scripts on simulated
-// machines.
+// Package scripts_test runs the shell scripts on simulated machines.
 package scripts_test
 
 import (

@@ -20,10 +20,9 @@ const leaseFor = 10 * time.Second
 // stopped: another process may lead now.
 var ErrLeaseLost = errors.New("syncer: the lease of the leader was lost")
 
-// Leader has the only lease among many processes, or waits
-// for it. It saves duplicate work and guards nothing: a
-// suspended process may detect the loss of its lease late.
-// So all work under the lease must be safe to do twice.
+// Leader has the only lease among many processes, or waits for it. It saves
+// duplicate work and guards nothing: a suspended process may detect the loss
+// of its lease late. So all work under the lease must be safe to do twice.
 type Leader struct {
 	leases   *lua.Scripts
 	name     string // of this process
@@ -48,8 +47,7 @@ func (l *Leader) Leads() bool {
 	return l.term != nil && l.term.Err() == nil
 }
 
-// begin registers work, and returns its
-// term; nil if another process leads.
+// begin registers work, and returns its term; nil if another process leads.
 func (l *Leader) begin() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()

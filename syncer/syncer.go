@@ -43,9 +43,8 @@ type Config struct {
 	Heartbeat *pulse.Heartbeat // gets a beat after each round of a job
 }
 
-// Syncer is the role that runs the jobs. Each is
-// safe in several processes at once. A job of
-// the leader would only repeat work elsewhere.
+// Syncer is the role that runs the jobs. Each is safe in several processes at
+// once. A job of the leader would only repeat work elsewhere.
 type Syncer struct{ cfg Config }
 
 // New returns the role.
@@ -138,8 +137,7 @@ func (s *Syncer) finalize(ctx context.Context) error {
 	return err
 }
 
-// expire ignores a timeout after some
-// progress: the next round continues.
+// expire ignores a timeout after some progress: the next round continues.
 func (s *Syncer) expire(ctx context.Context) error {
 	n, err := s.cfg.Expirer.Expire(ctx)
 	if n > 0 {

@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	// leeway is the tolerated difference between an issuer's clock and
-	// ours.
+	// leeway is the tolerated difference between an issuer's clock and ours.
 	leeway = 30 * time.Second
 	// verifiedMax bounds the cached verified tokens. The least recently
 	// used are dropped.

@@ -25,9 +25,8 @@ type Door struct {
 }
 
 // Check refuses unreadable addresses. It refuses an address that other
-// machines can reach if no token is set, or if tokens would be sent in
-// clear without Insecure. Errors: ErrAddr, ErrListen, ErrPlain,
-// *SettingError.
+// machines can reach if no token is set, or if tokens would be sent in clear
+// without Insecure. Errors: ErrAddr, ErrListen, ErrPlain, *SettingError.
 func (d Door) Check(tokens Tokens) error {
 	home, err := isHome(d.Addr)
 	switch {

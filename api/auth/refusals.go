@@ -32,8 +32,7 @@ const (
 	// suspectsMax bounds the remembered addresses. The least recently seen
 	// are dropped.
 	suspectsMax = 4096
-	// reportEvery is the time between two reports for one address and
-	// reason.
+	// reportEvery is the time between two reports for one address and reason.
 	reportEvery = time.Minute
 	// reportedPerSecond limits the reports of all addresses together.
 	reportedPerSecond = 5

@@ -27,8 +27,7 @@ const (
 	// keysAhead is how long before that a request starts a read without
 	// waiting for it.
 	keysAhead = time.Minute
-	// keysPause is the least time between two reads, whatever tokens
-	// arrive.
+	// keysPause is the least time between two reads, whatever tokens arrive.
 	keysPause = 10 * time.Second
 	// keysTimeout bounds a read of keys.
 	keysTimeout = 3 * time.Second

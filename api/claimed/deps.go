@@ -13,9 +13,8 @@ type Claims interface {
 	Claim(ctx context.Context, id string) (models.Claim, error)
 	// ClaimsOf returns up to q.Limit claims of a user, newest first.
 	ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error)
-	// ClaimsOfCampaign returns up to q.Limit claims of a campaign that have
-	// a row, newest first. Errors: models.ErrID if q.After isn't one of
-	// them.
+	// ClaimsOfCampaign returns up to q.Limit claims of a campaign that have a
+	// row, newest first. Errors: models.ErrID if q.After isn't one of them.
 	ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error)
 }
 

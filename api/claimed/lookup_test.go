@@ -60,8 +60,7 @@ func TestLookup_AClaimIsFoundAtOnceAndReadsAsItWasAnswered(t *testing.T) {
 	apitest.RequireProblem(t, 404, unknown.Header(), unknown.Body.Bytes(), "claim_not_found")
 }
 
-// While MySQL is behind or unreachable, no claim may be reported as
-// missing.
+// While MySQL is behind or unreachable, no claim may be reported as missing.
 func TestLookup_UnknownIsNotNotFound(t *testing.T) {
 	t.Parallel()
 	fake := apitest.NewFake(apitest.Coupon("spring", 100))

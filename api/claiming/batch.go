@@ -114,9 +114,8 @@ func byCampaign(claims []batchClaim) []batchPart {
 
 const batchLookupsMax = 64
 
-// findLanes finds the lanes of all parts within the time of one
-// look-up. Campaigns that can't be found must not stop the other
-// claims.
+// findLanes finds the lanes of all parts within the time of one look-up.
+// Campaigns that can't be found must not stop the other claims.
 func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -28,8 +28,7 @@ func (b *claimBody) fields() []wire.Field {
 	}
 }
 
-// decodeClaim reads a body. user is the user of the token; "" if it
-// has none.
+// decodeClaim reads a body. user is the user of the token; "" if it has none.
 func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 	var b claimBody
 	p := wire.ReadObject(body, b.fields())
@@ -79,8 +78,7 @@ func (b *batchBody) fields() []wire.Field {
 	return []wire.Field{wire.Each("claims", batchMax, &b.Claims, (*batchClaim).fields, check)}
 }
 
-// check records a claim's fault with the claim, so that the others
-// continue.
+// check records a claim's fault with the claim, so that the others continue.
 func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	switch {
 	case p != nil && p.Field == "":

@@ -30,9 +30,8 @@ type answer struct {
 	err   error
 }
 
-// waiter is a caller with its tickets. It waits for all answers, at
-// most for QueueWait and two calls. If the caller leaves, unsent
-// claims are dropped.
+// waiter is a caller with its tickets. It waits for all answers, at most for
+// QueueWait and two calls. If the caller leaves, unsent claims are dropped.
 type waiter struct {
 	ctx     context.Context //nolint:containedctx // the caller's, asked before its claims are sent
 	tickets []ticket
@@ -44,16 +43,14 @@ func newWaiter(ctx context.Context, tickets int) *waiter {
 	return &waiter{ctx: ctx, tickets: make([]ticket, 0, tickets), done: make(chan struct{}, 1)}
 }
 
-// add makes a ticket. It must not exceed the capacity: tickets must
-// not move.
+// add makes a ticket. It must not exceed the capacity: tickets must not move.
 func (w *waiter) add(req lua.ClaimRequest) *ticket {
 	w.open.Add(1)
 	w.tickets = append(w.tickets, ticket{req: req, waiter: w})
 	return &w.tickets[len(w.tickets)-1]
 }
 
-// answered records that n tickets have answers. Each ticket is counted
-// once.
+// answered records that n tickets have answers. Each ticket is counted once.
 func (w *waiter) answered(n int32) {
 	if w.open.Add(-n) == 0 {
 		w.done <- struct{}{}
@@ -155,8 +152,7 @@ func (c *coalescer) submit(tickets []*ticket) {
 
 func (c *coalescer) waiting() int { return len(c.queue) - c.head }
 
-// scratch is a worker's memory. Workers end with each lull, so it is
-// reused.
+// scratch is a worker's memory. Workers end with each lull, so it is reused.
 type scratch struct {
 	sending, dropped []*ticket
 	reqs             []lua.ClaimRequest
@@ -275,8 +271,7 @@ func (c *coalescer) trace(s *scratch) *tracing.Span {
 		attribute.String("dibs.campaign_id", c.campaignID), attribute.Int("dibs.claims", len(s.reqs)))
 }
 
-// callRecovering converts a panic to an error, so that waiters get an
-// answer.
+// callRecovering converts a panic to an error, so that waiters get an answer.
 func (c *coalescer) callRecovering(reqs []lua.ClaimRequest) (replies []lua.ClaimReply, err error) {
 	defer func() {
 		if v := recover(); v != nil {

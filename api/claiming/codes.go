@@ -33,9 +33,8 @@ func codeOfError(err error) wire.Code {
 	return wire.CodeOutcomeUnknown
 }
 
-// refusal is the refusal of a sent claim; nil if the user holds it. If
-// the outcome is unknown and the claim had no key, it names the claim
-// to check.
+// refusal is the refusal of a sent claim; nil if the user holds it. If the
+// outcome is unknown and the claim had no key, it names the claim to check.
 func (t *ticket) refusal() *wire.Problem {
 	code := codeOf(t.answer.reply.Outcome)
 	if t.answer.err != nil {

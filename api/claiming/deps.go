@@ -24,9 +24,8 @@ type StateReader interface {
 	State(ctx context.Context, campaignID string) (lua.State, error)
 }
 
-// Loader loads campaigns into Redis. Errors: models.ErrNotFound if
-// there is no such campaign; after any other the campaign is
-// unavailable.
+// Loader loads campaigns into Redis. Errors: models.ErrNotFound if there is
+// no such campaign; after any other the campaign is unavailable.
 type Loader interface {
 	Load(ctx context.Context, campaignID string) (lua.Meta, error)
 	// Recover is Load for a caller that saw a later position than

@@ -136,8 +136,7 @@ func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bo
 	}
 }
 
-// loadEvery limits the load attempts for a campaign that MySQL can't
-// restore.
+// loadEvery limits the load attempts for a campaign that MySQL can't restore.
 const loadEvery = 100 * time.Millisecond
 
 // load loads the campaign into Redis and reports whether to call again.

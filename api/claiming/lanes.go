@@ -25,10 +25,9 @@ const (
 	campaignIdle = 10 * time.Minute
 )
 
-// lanes holds the campaigns that this process got claims for. A
-// campaign's first claim looks it up, in Redis or else in MySQL. The
-// result never changes, see lua.Meta. Missing campaigns are not
-// cached.
+// lanes holds the campaigns that this process got claims for. A campaign's
+// first claim looks it up, in Redis or else in MySQL. The result never
+// changes, see lua.Meta. Missing campaigns are not cached.
 type lanes struct {
 	cfg          Config
 	metrics      *metrics

@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// interval of reading signals; a load waits longer than this for
-	// reports
+	// interval of reading signals; a load waits longer than this for reports
 	signalsEvery  = 200 * time.Millisecond
 	reportTimeout = 10 * time.Second // for all campaigns of all partitions
 )
@@ -20,17 +19,15 @@ const (
 type Losses interface {
 	// Signals returns those of the partitions that answer.
 	Signals(ctx context.Context) map[int]lua.Signals
-	// Report records each lot's position at this process' last claim
-	// from it.
+	// Report records each lot's position at this process' last claim from it.
 	Report(ctx context.Context, seen map[string]lua.Position) error
 }
 
-// ReportLosses reads the signals until ctx ends. If a partition has a
-// new generation, or one of its lots was stopped, it reports the
-// positions of all lots of the partition that this process claimed
-// from. No other process may know of the last claims, and there may be
-// no further claim to show the loss. It returns false if the process
-// is stopping.
+// ReportLosses reads the signals until ctx ends. If a partition has a new
+// generation, or one of its lots was stopped, it reports the positions of all
+// lots of the partition that this process claimed from. No other process may
+// know of the last claims, and there may be no further claim to show the
+// loss. It returns false if the process is stopping.
 func (s *Routes) ReportLosses(ctx context.Context, losses Losses) bool {
 	return s.cfg.Workers.Go(func() {
 		reporter := reporter{routes: s, losses: losses, known: make(map[int]lua.Signals)}

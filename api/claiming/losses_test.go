@@ -62,9 +62,8 @@ func (l *losses) reported() map[string]lua.Position {
 	return maps.Clone(l.reports)
 }
 
-// Reports must not need another claim, and must be retried until MySQL
-// has them. Otherwise claims that only this process answered could be
-// sold again.
+// Reports must not need another claim, and must be retried until MySQL has
+// them. Otherwise claims that only this process answered could be sold again.
 func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	t.Parallel()
 	scripts, err := lua.New(testenv.Redis(t).Client(), lua.Options{})

@@ -8,9 +8,8 @@ import (
 	"dibs/models"
 )
 
-// Path is the path of a claim, by far the most frequent request in a
-// rush. The ServeMux takes as long to match it as the rest of a
-// sold-out refusal.
+// Path is the path of a claim, by far the most frequent request in a rush.
+// The ServeMux takes as long to match it as the rest of a sold-out refusal.
 const (
 	Path      = pathStart + "{id}" + pathEnd
 	pathStart = "/v1/campaigns/"

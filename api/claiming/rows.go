@@ -44,9 +44,8 @@ type Rows interface {
 	Signaled(ctx context.Context, partitions []int) []string
 }
 
-// rows delays answers until MySQL has committed the claims' rows. One
-// query after each flush covers all waiting claims. A nil rows delays
-// nothing.
+// rows delays answers until MySQL has committed the claims' rows. One query
+// after each flush covers all waiting claims. A nil rows delays nothing.
 type rows struct {
 	cfg     *Config
 	metrics *metrics
@@ -141,9 +140,8 @@ func (r *rows) enter(sent []sentClaim) []*row {
 	return entered
 }
 
-// leave ends a wait. Only an answered claim advances the position that
-// this process has seen. An unanswered claim that Redis loses isn't
-// missing.
+// leave ends a wait. Only an answered claim advances the position that this
+// process has seen. An unanswered claim that Redis loses isn't missing.
 func (r *rows) leave(c *sentClaim, w *row) {
 	reply := &c.ticket.answer.reply
 	switch {

@@ -16,14 +16,13 @@ import (
 	"dibs/models"
 )
 
-// A campaign routes claims to the lanes of its shards. If it has one
-// shard, its own lane is that shard's. If it has several, its own lane
-// makes no calls. The shard follows from the user, or from the value
-// of the campaign's shard_by. One of several shards is dry if it has
-// fewer free units than a claim needs. That is no refusal: the claim
-// is held while the mover searches the other shards. The campaign is
-// sold out only if the mover has proven it. Packets stay in their
-// shard, so a shard without packets refuses by itself.
+// A campaign routes claims to the lanes of its shards. If it has one shard,
+// its own lane is that shard's. If it has several, its own lane makes no
+// calls. The shard follows from the user, or from the value of the campaign's
+// shard_by. One of several shards is dry if it has fewer free units than a
+// claim needs. That is no refusal: the claim is held while the mover searches
+// the other shards. The campaign is sold out only if the mover has proven it.
+// Packets stay in their shard, so a shard without packets refuses by itself.
 
 const (
 	maxRefillWait = 300 * time.Millisecond // of a claim held for a dry shard
@@ -77,8 +76,7 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket
 	return t
 }
 
-// unavailable is the error of a claim whose shard wasn't found. It
-// logs why.
+// unavailable is the error of a claim whose shard wasn't found. It logs why.
 func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 	l.logSome.Do(func() {
 		s.cfg.Logger.WarnContext(ctx, "a shard of a campaign could not be looked up, its claims are refused; are redis and mysql up?",

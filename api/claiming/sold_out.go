@@ -13,11 +13,10 @@ import (
 // restock by another process is noticed within this time.
 const soldOutFor = 50 * time.Millisecond
 
-// soldOut remembers that claims of a given size or larger exceed what
-// the campaign has left. So a crowd that is too late costs Redis
-// nothing. When the time is over, all claims pass: those that arrive
-// during the first call share the next, and a hanging Redis isn't
-// mistaken for a refusal.
+// soldOut remembers that claims of a given size or larger exceed what the
+// campaign has left. So a crowd that is too late costs Redis nothing. When
+// the time is over, all claims pass: those that arrive during the first call
+// share the next, and a hanging Redis isn't mistaken for a refusal.
 type soldOut struct {
 	known atomic.Pointer[knownSoldOut]
 	round atomic.Int64 // counts invalidate: replies to earlier calls refuse nothing
@@ -51,10 +50,9 @@ func (s *soldOut) learn(round int64, started time.Time, from int64) {
 // renewed: before it ends, so that no claim waits for it.
 const proveAfter = soldOutFor / 2
 
-// refuse refuses a claim without a key that need not be sent; nil
-// means send it. In a sharded campaign it lets one claim through
-// early, to check again whether the campaign is still sold out, paused
-// or closed.
+// refuse refuses a claim without a key that need not be sent; nil means send
+// it. In a sharded campaign it lets one claim through early, to check again
+// whether the campaign is still sold out, paused or closed.
 func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	k := l.soldOut.covers(quantity, now)
 	switch {

@@ -22,8 +22,7 @@ var doneWords = map[string]string{
 	"replay": "The replay is asked for. Load the page again in some seconds.", "discard": "The message is discarded.",
 }
 
-// repairTimeout bounds a comparison or a repair. A million rows take
-// seconds.
+// repairTimeout bounds a comparison or a repair. A million rows take seconds.
 const repairTimeout = 25 * time.Second
 
 type action struct {

@@ -193,8 +193,7 @@ func (b *browser) tab(selector, keys string) {
 	require.FailNow(b.t, "no key leads there", selector)
 }
 
-// picture saves a screenshot in the folder that DIBS_PICTURES names, if
-// any.
+// picture saves a screenshot in the folder that DIBS_PICTURES names, if any.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	folder := os.Getenv("DIBS_PICTURES")

@@ -347,8 +347,7 @@ func TestAClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T) {
 	require.NotContains(t, p.get("/console/find?q="+url.QueryEscape(hostile)).text, hostile)
 }
 
-// The events must be in order, of all claims of both, including parked
-// ones.
+// The events must be in order, of all claims of both, including parked ones.
 func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

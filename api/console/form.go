@@ -114,8 +114,7 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 	}
 }
 
-// limitsOf writes a campaign's limits: all, or those without their own
-// field.
+// limitsOf writes a campaign's limits: all, or those without their own field.
 func limitsOf(k *models.CampaignJSON, all bool) string {
 	var texts []string
 	for _, l := range k.Limits {

@@ -24,8 +24,7 @@ import (
 	"dibs/lua"
 )
 
-// They must be listed; each group replays its own, and one can be
-// discarded.
+// They must be listed; each group replays its own, and one can be discarded.
 func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t)

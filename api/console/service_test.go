@@ -182,8 +182,7 @@ func (p *person) form(path string) url.Values {
 	return form
 }
 
-// act confirms an action. With a wrong confirmation text it must do
-// nothing.
+// act confirms an action. With a wrong confirmation text it must do nothing.
 func (p *person) act(path string) page {
 	p.t.Helper()
 	form := p.form(path)

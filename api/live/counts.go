@@ -16,11 +16,10 @@ const countedMax = 256
 // most campaigns: by campaign, then by name.
 type Counts func(most int) map[string]map[string]int64
 
-// Record sends this process' counts of answers to Redis once a second,
-// until Stop. Redis sums up those of all API processes. Counts that Redis
-// doesn't accept are lost: only watchers use them. Campaigns with claims
-// here are sampled even without watchers, so that a watch can start with
-// their past.
+// Record sends this process' counts of answers to Redis once a second, until
+// Stop. Redis sums up those of all API processes. Counts that Redis doesn't
+// accept are lost: only watchers use them. Campaigns with claims here are
+// sampled even without watchers, so that a watch can start with their past.
 func (s *Sampler) Record(counts Counts) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

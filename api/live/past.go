@@ -56,8 +56,7 @@ type pastEvent struct {
 
 const acceptedRate = "accepted"
 
-// event returns the points in order. A rate that appears later was 0
-// before.
+// event returns the points in order. A rate that appears later was 0 before.
 func (p *past) event() *pastEvent {
 	e := &pastEvent{Rates: map[string][]float64{acceptedRate: nil}}
 	for i := range p.points {

@@ -20,8 +20,7 @@ const (
 	publicEvery = time.Second
 	// publicWait is the age at which a request waits for a new read.
 	publicWait = 5 * time.Second
-	// publicKeep is how long pages are served while a server is
-	// unreachable.
+	// publicKeep is how long pages are served while a server is unreachable.
 	publicKeep = time.Minute
 	// PublicMax bounds the public campaigns: those that changed last.
 	PublicMax = 1000

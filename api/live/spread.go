@@ -65,8 +65,8 @@ func spreadOf(ctx context.Context, redis Redis, ids []string) map[string]models.
 	return found
 }
 
-// StockInRedis reads a campaign's stock from Redis only. MySQL's figures are 0.
-// Errors as lua.Scripts.Watch.
+// StockInRedis reads a campaign's stock from Redis only. MySQL's figures are
+// 0. Errors as lua.Scripts.Watch.
 func (s *Sampler) StockInRedis(ctx context.Context, id string) (models.Stock, error) {
 	spread := spreadOf(ctx, s.cfg.Redis, []string{id})
 	lots := lotsOf([]string{id}, spread)

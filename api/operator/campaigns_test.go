@@ -197,8 +197,7 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 }
 
-// Reading an evicted campaign's stock must not load it: MySQL has all of
-// it.
+// Reading an evicted campaign's stock must not load it: MySQL has all of it.
 func TestStock_OfAnEvictedCampaignIsMySQLs(t *testing.T) {
 	t.Parallel()
 	c1 := apitest.Coupon("c1", 10)

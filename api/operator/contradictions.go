@@ -7,8 +7,7 @@ import (
 	"dibs/models"
 )
 
-// minHold is the shortest hold_for: overdue holds are searched once a
-// second.
+// minHold is the shortest hold_for: overdue holds are searched once a second.
 const minHold = time.Second
 
 // contradiction refuses a new campaign whose fields contradict each other.
@@ -37,8 +36,7 @@ func contradicts(change *models.Change, was *models.Campaign) *wire.Problem {
 	is := *was
 	change.Apply(&is)
 	switch daily := "per_user_per_day"; {
-	// Lowering per_user below it is allowed. In a rush it must work at
-	// once.
+	// Lowering per_user below it is allowed. In a rush it must work at once.
 	case change.PerUserPerDay != nil && is.PerUser > 0 && is.PerUserPerDay > is.PerUser:
 		return wire.Invalid(daily, "must not be above per_user, which holds for all days together")
 	case change.LowStockAt != nil && is.Kind == models.KindCoupon && is.LowStockAt > is.Total:

@@ -24,8 +24,7 @@ type Campaigns interface {
 	// of it. Errors: models.ErrClosed, and those of Redis.
 	Pause(ctx context.Context, id string) (models.Campaign, error)
 	// PauseAll is Pause for every open campaign. isAll is false if MySQL
-	// didn't list them within mysqlFor: then only those in Redis are
-	// paused.
+	// didn't list them within mysqlFor: then only those in Redis are paused.
 	PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error)
 	// AddPackets stores all packets of a batch or none. The same list or
 	// key again adds nothing. Further errors: models.ErrClosed,

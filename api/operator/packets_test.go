@@ -85,8 +85,7 @@ func TestPackets_WaitTheirTurn(t *testing.T) {
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/p/packets", apitest.ASplit, "Idempotency-Key: k3").Code)
 }
 
-// packetServer answers requests for packets. They wait this long for
-// others.
+// packetServer answers requests for packets. They wait this long for others.
 func packetServer(fake *apitest.Fake, wait time.Duration) http.Handler {
 	routes := operator.New(operator.Config{
 		Campaigns: fake, State: fake.State, Load: fake.Load, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),

@@ -16,8 +16,7 @@ import (
 // FieldsOf returns a body's fields by the tags that the OpenAPI document
 // shows: json, minLength, maxLength, pattern, enum, minimum and maximum. A
 // field without omitempty is required. A Field of more replaces one of the
-// same name. body points to a struct of strings, int64s and pointers to
-// them.
+// same name. body points to a struct of strings, int64s and pointers to them.
 func FieldsOf(body any, more ...Field) []Field {
 	v := reflect.ValueOf(body).Elem()
 	fields := more

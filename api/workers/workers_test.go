@@ -48,8 +48,7 @@ func TestGroup_StopGivesUpAndMayBeAskedAgain(t *testing.T) {
 	})
 }
 
-// Nothing may still run when Stop returns, however starts and the stop
-// race.
+// Nothing may still run when Stop returns, however starts and the stop race.
 func TestGroup_NothingRunsAfterStop(t *testing.T) {
 	t.Parallel()
 	for range 200 {

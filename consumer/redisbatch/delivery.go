@@ -6,8 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// delivery is a message and its entries.
-// The message's context refers to it.
+// delivery is a message and its entries. The message's context refers to it.
 type delivery struct {
 	*subscription
 
@@ -17,10 +16,9 @@ type delivery struct {
 
 type deliveryKey struct{}
 
-// Ack acknowledges one entry of a message before the
-// message is acked. i is the index in the payload, ctx the
-// message's context. It is idempotent and safe for
-// concurrent use. It ignores messages of other subscribers.
+// Ack acknowledges one entry of a message before the message is acked. i is
+// the index in the payload, ctx the message's context. It is idempotent and
+// safe for concurrent use. It ignores messages of other subscribers.
 func Ack(ctx context.Context, i int) {
 	if d, is := ctx.Value(deliveryKey{}).(*delivery); is {
 		d.window.ack(d.entries[i])
@@ -67,9 +65,8 @@ func (s *subscription) send(entries ...*entry) {
 	}
 }
 
-// awaitVerdict waits for the ack or nack, and returns
-// the entries to deliver again. Without either until
-// the drain ends, they stay pending in Redis.
+// awaitVerdict waits for the ack or nack, and returns the entries to deliver
+// again. Without either until the drain ends, they stay pending in Redis.
 func (d *delivery) awaitVerdict() (nacked []*entry) {
 	select {
 	case <-d.msg.Acked():

@@ -25,12 +25,11 @@
 //
 // # A message per read
 //
-// All entries of a read are one message, in the format of
-// [Marshal]: few goroutines, messages and contexts. A handler calls
-// [Unmarshal], and [Ack] for entries that are done early. Ack of
-// the message acknowledges the rest. After a Nack each
-// unacknowledged entry gets its own message, so that a bad entry
-// delays no other.
+// All entries of a read are one message, in the format of [Marshal]: few
+// goroutines, messages and contexts. A handler calls [Unmarshal], and [Ack]
+// for entries that are done early. Ack of the message acknowledges the rest.
+// After a Nack each unacknowledged entry gets its own message, so that a bad
+// entry delays no other.
 //
 // # Promises
 //

@@ -14,9 +14,8 @@ const (
 	// firstID is before the first entry of any stream, and the cursor
 	// of a finished XAUTOCLAIM.
 	firstID = "0-0"
-	// groupStart makes a group start at the first
-	// entry, even one that Redis lost. No unread
-	// entry may be skipped, and handlers deduplicate.
+	// groupStart makes a group start at the first entry, even one that Redis
+	// lost. No unread entry may be skipped, and handlers deduplicate.
 	groupStart = "0"
 )
 
@@ -192,9 +191,8 @@ func (r *reader) accept(read []redis.XMessage) int {
 // doubles, up to BlockTime.
 const readyPause = 5 * time.Millisecond
 
-// awaitReady waits until entries up to an id may be
-// delivered, or the subscription stops. They are in
-// the window, and so stay with this consumer.
+// awaitReady waits until entries up to an id may be delivered, or the
+// subscription stops. They are in the window, and so stay with this consumer.
 func (r *reader) awaitReady(id string) {
 	pause := readyPause
 	for !r.cfg.IsReady(r.stop, r.stream, id) && sleep(r.stop, pause) {
@@ -203,9 +201,8 @@ func (r *reader) awaitReady(id string) {
 	}
 }
 
-// reportLost reports entries trimmed before their
-// acknowledgement. Redis reports them to one consumer,
-// while another may still have them in flight.
+// reportLost reports entries trimmed before their acknowledgement. Redis
+// reports them to one consumer, while another may still have them in flight.
 func (r *reader) reportLost(ids []string) {
 	if len(ids) == 0 {
 		return

@@ -66,9 +66,8 @@ type triggerAuthentication struct {
 	} `json:"spec"`
 }
 
-// podMonitor is the part of the Prometheus operator's type used
-// by the chart, see
-// https://prometheus-operator.dev/docs/api-reference/api/.
+// podMonitor is the part of the Prometheus operator's type used by the chart,
+// see https://prometheus-operator.dev/docs/api-reference/api/.
 type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

@@ -263,8 +263,7 @@ func TestCasesAreOfSeriesThatDibsHas(t *testing.T) {
 	}
 }
 
-// Two installations in one Prometheus must not hide each other's
-// problems.
+// Two installations in one Prometheus must not hide each other's problems.
 func TestAlertsAreOfAnInstallation(t *testing.T) {
 	t.Parallel()
 	over := regexp.MustCompile(`\b(?:sum|max|min|count)\b(?: by \(([^)]*)\))?`)

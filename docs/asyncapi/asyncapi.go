@@ -1,5 +1,5 @@
-// Package asyncapi holds the document of the claim streams: AsyncAPI 3.0, with
-// a JSON Schema for each type of event.
+// Package asyncapi holds the document of the claim streams: AsyncAPI 3.0,
+// with a JSON Schema for each type of event.
 package asyncapi
 
 import _ "embed"

@@ -73,8 +73,8 @@ func TestRealEventsAreAsTheDocumentSays(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(byType)), slices.Collect(maps.Keys(seen)), "each type has its event, and each event its type")
 }
 
-// Conforms holds one event to the schema of its type: nothing missing, nothing
-// wrong, nothing that is not described.
+// Conforms holds one event to the schema of its type: nothing missing,
+// nothing wrong, nothing that is not described.
 func Conforms(byType map[string]*openapi3.Schema, event []byte) error {
 	var fields map[string]any
 	if err := json.Unmarshal(event, &fields); err != nil {

@@ -1,11 +1,10 @@
 // Package address parses server addresses that may contain a
 // password: URLs of Redis and HTTP, and DSNs of MySQL.
 //
-// A password with a special character spills into another part:
-// the host, the port, the path or an option. Parsers of
-// libraries quote that part in their errors. So this package
-// checks an address first and drops the library's error. Its own
-// errors quote nothing of an address but the names of known
+// A password with a special character spills into another part: the host, the
+// port, the path or an option. Parsers of libraries quote that part in their
+// errors. So this package checks an address first and drops the library's
+// error. Its own errors quote nothing of an address but the names of known
 // options.
 package address
 

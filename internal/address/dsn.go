@@ -106,8 +106,7 @@ func checkOption(option string) error {
 	return nil
 }
 
-// MaskDSN hides the password of a valid DSN, and all of an
-// invalid one.
+// MaskDSN hides the password of a valid DSN, and all of an invalid one.
 func MaskDSN(text string) string {
 	if _, err := ParseDSN(text); err != nil {
 		return masked

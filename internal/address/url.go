@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// CheckURL checks a URL, or several hosts separated by commas,
-// the first with the scheme. The caller checks scheme, path and
-// options.
+// CheckURL checks a URL, or several hosts separated by commas, the first with
+// the scheme. The caller checks scheme, path and options.
 func CheckURL(text string) error {
 	if isQuoted(text) {
 		return errQuotes
@@ -37,10 +36,9 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// splitHosts splits a URL at the commas between its hosts. In a
-// cluster's URL a query may follow any host. In that of
-// Sentinels it follows the last, and its values may contain
-// commas.
+// splitHosts splits a URL at the commas between its hosts. In a cluster's URL
+// a query may follow any host. In that of Sentinels it follows the last, and
+// its values may contain commas.
 func splitHosts(text string) []string {
 	if !strings.HasPrefix(text, "redis+sentinel://") {
 		return strings.Split(text, ",")
@@ -102,8 +100,7 @@ var schemePart = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 
 var knownScheme = regexp.MustCompile(`^(rediss?|redis\+sentinel|https?)://`)
 
-// MaskURL hides the passwords of a valid URL, and all of an
-// invalid one.
+// MaskURL hides the passwords of a valid URL, and all of an invalid one.
 func MaskURL(text string) string {
 	if CheckURL(text) != nil || !knownScheme.MatchString(text) {
 		return masked
@@ -125,9 +122,8 @@ func maskUser(info string) string {
 	return user + ":" + masked + "@"
 }
 
-// maskQuery hides a query with a password, token or key, or with
-// an unreadable option: that may be the rest of a password after
-// an & or =.
+// maskQuery hides a query with a password, token or key, or with an
+// unreadable option: that may be the rest of a password after an & or =.
 func maskQuery(tail string) string {
 	path, query, found := strings.Cut(tail, "?")
 	if !found {

@@ -1,5 +1,4 @@
-// Package apilint checks the OpenAPI document with a public
-// linter.
+// Package apilint checks the OpenAPI document with a public linter.
 package apilint
 
 import (
@@ -18,15 +17,13 @@ import (
 	"dibs/internal/apitest"
 )
 
-// redocly is the linter, at a version known to accept the
-// document.
+// redocly is the linter, at a version known to accept the document.
 const redocly = "@redocly/cli@2.77.0"
 
 // fetchTimeout limits a linter's run including its download.
 const fetchTimeout = 8 * time.Minute
 
-// npx runs an npm tool in a folder. Without npm or its registry,
-// it skips.
+// npx runs an npm tool in a folder. Without npm or its registry, it skips.
 func npx(t *testing.T, dir, tool string, args ...string) []byte {
 	t.Helper()
 	path, err := exec.LookPath("npx")

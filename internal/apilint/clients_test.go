@@ -16,8 +16,7 @@ import (
 	"dibs/internal/servetest"
 )
 
-// What the TypeScript client is made with, at versions known to
-// work.
+// What the TypeScript client is made with, at versions known to work.
 var packages = []string{"openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3"}
 
 // said is the output of docs/examples/shop.ts and shop.py, each
@@ -38,8 +37,7 @@ func serve(t *testing.T) string {
 	return url
 }
 
-// runIn runs a program in a folder, requires success, and
-// returns its output.
+// runIn runs a program in a folder, requires success, and returns its output.
 func runIn(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)

@@ -176,8 +176,7 @@ func (p *page) operation(method, path string, op *operation) {
 	}
 }
 
-// example writes an example new to the page, in one line if it
-// fits.
+// example writes an example new to the page, in one line if it fits.
 func (p *page) example(text json.RawMessage) {
 	if len(text) == 0 || text[0] != '{' {
 		return

@@ -42,8 +42,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Ask sends one request; headers are "Name: value". A watch ends
-// after 50 ms.
+// Ask sends one request; headers are "Name: value". A watch ends after 50 ms.
 func Ask(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	var r io.Reader
 	if body != "" {
@@ -68,8 +67,7 @@ func Ask(h http.Handler, method, path, body string, headers ...string) *httptest
 	return w
 }
 
-// document is the OpenAPI document that all tests' replies must
-// match.
+// document is the OpenAPI document that all tests' replies must match.
 var document = sync.OnceValues(func() (routers.Router, error) {
 	s, err := api.New(api.Config{}, NewFake().Deps())
 	if err != nil {
@@ -104,8 +102,7 @@ func documented(req *http.Request, status int) error {
 // Coupon returns a coupon campaign.
 func Coupon(id string, total int64) models.Campaign { return models.Campaign{ID: id, Total: total} }
 
-// AtHome sends httptest's requests to 127.0.0.1 instead of
-// example.com.
+// AtHome sends httptest's requests to 127.0.0.1 instead of example.com.
 func AtHome(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == "example.com" {
@@ -130,8 +127,7 @@ type Problem struct {
 	RetryAfterMs int    `json:"retry_after_ms"`
 }
 
-// RequireProblem checks a refusal against the contract and
-// returns it.
+// RequireProblem checks a refusal against the contract and returns it.
 func RequireProblem(t testing.TB, status int, header http.Header, body []byte, code string) Problem {
 	t.Helper()
 	var p Problem

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deadline limits every wait of a test. A busy machine takes
-// seconds.
+// deadline limits every wait of a test. A busy machine takes seconds.
 const deadline = 30 * time.Second
 
 // Receive receives a value, or fails the test.

@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Document returns the served OpenAPI document, validated, and
-// its router.
+// Document returns the served OpenAPI document, validated, and its router.
 func Document(t testing.TB, h http.Handler) (*openapi3.T, routers.Router) {
 	t.Helper()
 	w := Ask(h, "GET", "/openapi.json", "")
@@ -56,8 +55,7 @@ func Conforms(router routers.Router, req *http.Request, reqBody []byte, w *httpt
 	return openapi3filter.ValidateResponse(context.Background(), out)
 }
 
-// RequireFields compares decoded fields with the schemas of the
-// document.
+// RequireFields compares decoded fields with the schemas of the document.
 func RequireFields(t testing.TB, h http.Handler, decoded map[string][]string) {
 	t.Helper()
 	doc, _ := Document(t, h)

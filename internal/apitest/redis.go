@@ -8,8 +8,7 @@ import (
 	"dibs/lua"
 )
 
-// Definitions stands in for MySQL: it loads a campaign into
-// Redis once only.
+// Definitions stands in for MySQL: it loads a campaign into Redis once only.
 type Definitions struct {
 	*Fake
 	Scripts *lua.Scripts
@@ -17,8 +16,7 @@ type Definitions struct {
 	Loaded  map[string]bool
 }
 
-// ErrLost is Definitions' error for a campaign that was loaded
-// before.
+// ErrLost is Definitions' error for a campaign that was loaded before.
 var ErrLost = errors.New("lost: it was in redis before")
 
 // Load loads a campaign the first time.

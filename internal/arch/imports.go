@@ -57,8 +57,7 @@ var imports = map[string][]string{
 	"proof/bench":       everything, // compares any package with its upper bound
 	"":                  {"cmd"},    // main.go
 
-	// The API's packages don't import each other, only wire and
-	// workers.
+	// The API's packages don't import each other, only wire and workers.
 	"api/auth":     {"api/wire", "models"},
 	"api/claiming": {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
@@ -168,8 +167,7 @@ type Package struct {
 	Imports    []string // of production files
 }
 
-// Violations returns one line for each import that the rules
-// forbid, sorted.
+// Violations returns one line for each import that the rules forbid, sorted.
 func Violations(packages []Package) []string {
 	var found []string
 	for _, p := range packages {

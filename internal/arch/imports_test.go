@@ -20,8 +20,7 @@ func TestImportsAreAllowed(t *testing.T) {
 	require.Empty(t, arch.Violations(packages))
 }
 
-// The control of TestImportsAreAllowed: each line breaks one
-// rule.
+// The control of TestImportsAreAllowed: each line breaks one rule.
 func TestPlantedViolationsAreFound(t *testing.T) {
 	t.Parallel()
 	for _, planted := range []arch.Package{

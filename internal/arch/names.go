@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// consumerNames are the names of package lua that the consumer
-// may use: those of keys and entries, and those that start a
-// partition's next generation. The consumer reads streams and
-// knows nothing of lots.
+// consumerNames are the names of package lua that the consumer may use: those
+// of keys and entries, and those that start a partition's next generation.
+// The consumer reads streams and knows nothing of lots.
 var consumerNames = []string{
 	"EntryID", "EventIDOf", "HasApplied", "IsEntry", "ParkedKey", "ParseEntryID", "PartitionsMax", "ReplaysKey", "StreamKey", "TrimmedKey",
 	"New", "NextGeneration", "Options", "Scripts",

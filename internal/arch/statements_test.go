@@ -14,10 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Three rules that no linter has: a statement assigns several
-// values only if they depend on each other; an if header changes
-// nothing that outlives it; a literal of four or more fields
-// names them.
+// Three rules that no linter has: a statement assigns several values only if
+// they depend on each other; an if header changes nothing that outlives it; a
+// literal of four or more fields names them.
 func TestStatementsDoOneThing(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -117,8 +116,7 @@ type rowLiteral struct {
 	lit *ast.CompositeLit
 }
 
-// rows are the elements of a list or map that omit their named
-// type.
+// rows are the elements of a list or map that omit their named type.
 func rows(n *ast.CompositeLit) (all []rowLiteral) {
 	var element ast.Expr
 	switch typ := n.Type.(type) {

@@ -34,9 +34,8 @@ type auditRow struct {
 // TableName names the table for gorm.
 func (auditRow) TableName() string { return "audit_log" }
 
-// Put records an action of ctx's caller, in the action's
-// transaction. before and after become JSON objects; nil is
-// none.
+// Put records an action of ctx's caller, in the action's transaction. before
+// and after become JSON objects; nil is none.
 func Put(ctx context.Context, tx *gorm.DB, action, campaignID string, before, after any) error {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Set by the linker: -ldflags "-X
-// dibs/internal/build.version=v1.2.3 …". Unset ones come from
-// Go's build info.
+// Set by the linker: -ldflags "-X dibs/internal/build.version=v1.2.3 …".
+// Unset ones come from Go's build info.
 var version, commit, date string //nolint:gochecknoglobals // the linker sets variables only
 
 // next is the upcoming version, for builds from a clone.
@@ -43,14 +42,12 @@ func Of() Info {
 	return i
 }
 
-// String returns "v1.2.3 (commit 0123456,
-// 2027-01-31T18:00:00Z)".
+// String returns "v1.2.3 (commit 0123456, 2027-01-31T18:00:00Z)".
 func (i Info) String() string {
 	return i.Version + " (commit " + cmp.Or(i.short(), "unknown") + ", " + cmp.Or(i.Date, "date unknown") + ")"
 }
 
-// Document is the version of the OpenAPI document:
-// "1.2.3+0123456".
+// Document is the version of the OpenAPI document: "1.2.3+0123456".
 func (i Info) Document() string {
 	version := strings.TrimPrefix(i.Version, "v")
 	if i.Commit == "" || strings.Contains(version, "+") {

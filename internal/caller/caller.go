@@ -20,8 +20,7 @@ type Caller struct {
 	Still func() bool
 }
 
-// MayGoOn reports whether the caller's permission is still
-// valid.
+// MayGoOn reports whether the caller's permission is still valid.
 func (c *Caller) MayGoOn() bool { return c.Still == nil || c.Still() }
 
 // MayActFor reports whether the caller may claim for a user, and
@@ -30,8 +29,7 @@ func (c *Caller) MayActFor(userID string) bool { return c.User == "" || c.User =
 
 type key struct{}
 
-// With returns a context that carries c. Authentication fills in
-// c later.
+// With returns a context that carries c. Authentication fills in c later.
 func With(ctx context.Context, c *Caller) context.Context { return context.WithValue(ctx, key{}, c) }
 
 // Of returns a context's caller, or an empty one.
@@ -42,8 +40,7 @@ func Of(ctx context.Context) *Caller {
 	return &Caller{}
 }
 
-// LogHandler adds the request's id to each line logged with its
-// context.
+// LogHandler adds the request's id to each line logged with its context.
 func LogHandler(next slog.Handler) slog.Handler { return logHandler{next} }
 
 type logHandler struct{ slog.Handler }

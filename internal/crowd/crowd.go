@@ -31,8 +31,7 @@ type Plan struct {
 	Batch       int                  // claims per POST /v1/claims:batch; 0 and 1: single claims
 	// whether a user repeats the claim after the reply; nil: never
 	Again func(user int) bool
-	// whether a user never retries, whatever the reply; nil: all
-	// retry
+	// whether a user never retries, whatever the reply; nil: all retry
 	Once   func(user int) bool
 	UserID func(user int) string // nil: user-<n>
 	// Subjects are a claim's subjects beside its user; nil: none.
@@ -62,9 +61,8 @@ type Tally struct {
 
 const faultsMax = 20
 
-// Run sends the claims and returns the tally once every user has
-// a reply. It fails if an outcome is unknown after all attempts,
-// or ctx ends.
+// Run sends the claims and returns the tally once every user has a reply. It
+// fails if an outcome is unknown after all attempts, or ctx ends.
 func Run(ctx context.Context, p Plan) (Tally, error) {
 	p = p.withDefaults()
 	start := time.Now()
@@ -174,12 +172,10 @@ func (r *run) ask(ctx context.Context, from, to int) error {
 	return nil
 }
 
-// base spreads users over all processes. Each retry goes to the
-// next one.
+// base spreads users over all processes. Each retry goes to the next one.
 func (r *run) base(turn int) string { return r.plan.BaseURLs[turn%len(r.plan.BaseURLs)] }
 
-// record counts the replies and returns the users who must
-// retry.
+// record counts the replies and returns the users who must retry.
 func (r *run) record(users []int, answers []answer, first map[int]answer) (waiting []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,8 +20,7 @@ import (
 	"dibs/models"
 )
 
-// ofTheProgram are columns of definitions that are not set by
-// operators.
+// ofTheProgram are columns of definitions that are not set by operators.
 var ofTheProgram = []string{"campaign_id", "version", "changes", "told_line", "pause_id", "created_digest", "created_at", "closed_told_at"}
 
 var fixed = []string{"kind", "shards", "shard_by", "time_zone", "currency", "sender_id", "hold_for", "hold_max"}

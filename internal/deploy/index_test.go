@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// indexFile is an index of all pages in the format of
-// https://llmstxt.org.
+// indexFile is an index of all pages in the format of https://llmstxt.org.
 const indexFile = "docs/llms.txt"
 
 // Each page needs a line with its title and first sentence.

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Documents may name a test, or a prefix of several. Such a test
-// must exist.
+// Documents may name a test, or a prefix of several. Such a test must exist.
 func TestTestsThatDocumentsNameExist(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder

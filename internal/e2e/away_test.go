@@ -8,10 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Without MySQL, claims of a campaign in Redis must go on and
-// all else be refused. Once MySQL is reachable, no restart may
-// be needed, and a process with settings that contradict MySQL's
-// data must end.
+// Without MySQL, claims of a campaign in Redis must go on and all else be
+// refused. Once MySQL is reachable, no restart may be needed, and a process
+// with settings that contradict MySQL's data must end.
 func TestAnAPIStartsWhileMySQLIsAway(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, setup{ownSQL: true})

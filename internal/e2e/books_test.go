@@ -84,8 +84,7 @@ func (b books) violations(ctx context.Context) []string {
 	return r
 }
 
-// compare checks an unsharded campaign's rows against a crowd's
-// replies.
+// compare checks an unsharded campaign's rows against a crowd's replies.
 func (r *report) compare(rows *oracle.Books, c campaign, tally crowd.Tally) {
 	rows.Answers(answersOf(tally), r.addf)
 	rows.Counters(r.addf)
@@ -201,8 +200,7 @@ func (s *system) booksOf(id string) *oracle.Books {
 	return books
 }
 
-// requireRows checks that each answered claim of a crowd has its
-// row.
+// requireRows checks that each answered claim of a crowd has its row.
 func (s *system) requireRows(c campaign, tally crowd.Tally) *oracle.Books {
 	s.t.Helper()
 	books := s.booksOf(c.ID)

@@ -51,8 +51,7 @@ func (p *pair) promote() redis.UniversalClient {
 	return rdb
 }
 
-// failOver points the address at the replica; the primary is
-// dead.
+// failOver points the address at the replica; the primary is dead.
 func (p *pair) failOver(rdb redis.UniversalClient) {
 	p.t.Helper()
 	p.address.Stop()
@@ -63,10 +62,9 @@ func (p *pair) failOver(rdb redis.UniversalClient) {
 	p.rdb, p.scripts = rdb, scripts
 }
 
-// After replication stopped, 500 more claims are answered, then
-// the replica takes over. It must be found stale, go on within
-// about a second and sell exactly the rest. The lost claims must
-// be counted.
+// After replication stopped, 500 more claims are answered, then the replica
+// takes over. It must be found stale, go on within about a second and sell
+// exactly the rest. The lost claims must be counted.
 func TestFailoverToALaggingReplicaSellsNothingTwice(t *testing.T) {
 	t.Parallel()
 	for name, synced := range map[string]bool{"MySQL has all of it": true, "MySQL lacks it, too": false} {

@@ -13,8 +13,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// One system gets one fault after another, each under its own
-// load.
+// One system gets one fault after another, each under its own load.
 func TestFaultsInMidRush(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, setup{apis: 2, consumers: 2, redisConf: durable, ownSQL: true})

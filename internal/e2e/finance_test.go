@@ -136,10 +136,9 @@ func (l *ledger) reopen(dsn string) {
 	require.NoError(l.t, err)
 }
 
-// An event that can't be credited must be parked without
-// delaying others, and be listed, replayed and discarded by
-// command. The service has its own database and no access to
-// Dibs'.
+// An event that can't be credited must be parked without delaying others, and
+// be listed, replayed and discarded by command. The service has its own
+// database and no access to Dibs'.
 func TestFinanceParksAndReplaysByCommand(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, setup{})

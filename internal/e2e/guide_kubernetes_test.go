@@ -22,8 +22,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// kubectl accepts the guide's commands and stores secrets as
-// files.
+// kubectl accepts the guide's commands and stores secrets as files.
 const kubectl = `#!/usr/bin/env bash
 set -eu
 [[ "$1 $2 $3" == "create secret generic" ]]
@@ -130,8 +129,7 @@ func (c *cluster) load() {
 	}
 }
 
-// settings are a pod's environment, with the secrets' files and
-// local ports.
+// settings are a pod's environment, with the secrets' files and local ports.
 func (c *cluster) settings(name string, spec *podSpec, moved map[string]string) map[string]string {
 	c.t.Helper()
 	container := &spec.Containers[0]

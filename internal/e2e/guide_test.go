@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guideBlock is a guide's block of commands with a name, run by
-// a test.
+// guideBlock is a guide's block of commands with a name, run by a test.
 var guideBlock = regexp.MustCompile("(?s)<!-- tested: ([a-z ]+) -->\n```sh\n(.*?)```")
 
 const guideTimeout = 5 * time.Minute
@@ -34,8 +33,7 @@ type guide struct {
 	tried  map[string]bool
 }
 
-// openGuide reads a page. All its blocks must have run by the
-// test's end.
+// openGuide reads a page. All its blocks must have run by the test's end.
 func openGuide(t *testing.T, page string, s *servers, env map[string]string) *guide {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs/guides", page))
@@ -65,8 +63,7 @@ func openGuide(t *testing.T, page string, s *servers, env map[string]string) *gu
 	return g
 }
 
-// run runs a block and returns its output. Every command must
-// succeed.
+// run runs a block and returns its output. Every command must succeed.
 func (g *guide) run(name string) string {
 	g.t.Helper()
 	require.Contains(g.t, g.blocks, name)

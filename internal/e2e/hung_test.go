@@ -21,8 +21,7 @@ func TestARedisThatHangsHoldsUpNoStop(t *testing.T) {
 	}
 	s.redis.Pause()
 	defer s.redis.Resume()
-	// so that most processes wait for it; the result is the same if
-	// not
+	// so that most processes wait for it; the result is the same if not
 	<-time.After(time.Second)
 	start := time.Now()
 	for _, p := range roles {

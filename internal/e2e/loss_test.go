@@ -12,10 +12,9 @@ import (
 	"dibs/internal/testenv"
 )
 
-// goesOnWithin is the promised time from Redis' return to the
-// first answered claim, without intervention. It allows a busy
-// machine more than the second in which processes report what
-// they saw.
+// goesOnWithin is the promised time from Redis' return to the first answered
+// claim, without intervention. It allows a busy machine more than the second
+// in which processes report what they saw.
 const goesOnWithin = 10 * time.Second
 
 // Redis loses answered claims. Claims must go on without
@@ -91,11 +90,10 @@ func (s *system) firstYes(c campaign, user string) (got reply) {
 	return got
 }
 
-// requireNoneTooMany checks a campaign of single units after a
-// loss, when more was wanted than there is. The units of rows
-// and the withheld ones must equal its total. Each row must be
-// known to a user or in doubt. It returns the number of answered
-// claims without a row, and of withheld units.
+// requireNoneTooMany checks a campaign of single units after a loss, when
+// more was wanted than there is. The units of rows and the withheld ones must
+// equal its total. Each row must be known to a user or in doubt. It returns
+// the number of answered claims without a row, and of withheld units.
 func (s *system) requireNoneTooMany(c campaign, tally crowd.Tally) (lost, withheld int64) {
 	t := s.t
 	t.Helper()

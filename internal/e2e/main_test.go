@@ -16,8 +16,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// binary returns the path of the dibs program, built on first
-// use.
+// binary returns the path of the dibs program, built on first use.
 func binary(t testing.TB) string {
 	t.Helper()
 	path, err := built()
@@ -42,8 +41,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// environ is this process's environment without settings of
-// Dibs, plus these.
+// environ is this process's environment without settings of Dibs, plus these.
 func environ(settings map[string]string) []string {
 	all := testenv.Environ()
 	for name, value := range settings {

@@ -62,10 +62,9 @@ func (r *rain) number(query string, args ...any) (n int64) {
 	return n
 }
 
-// requireSettled waits until a closed campaign is settled, and
-// compares packets, claims, events, entries and the crowd's
-// replies: each packet taken once, and each cent credited or
-// returned once.
+// requireSettled waits until a closed campaign is settled, and compares
+// packets, claims, events, entries and the crowd's replies: each packet taken
+// once, and each cent credited or returned once.
 func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tally) {
 	t := r.t
 	t.Helper()
@@ -103,9 +102,8 @@ func (r *rain) requireSettled(id string, packets, amount int64, tally crowd.Tall
 	require.Equal(t, packets-taken, r.number("SELECT COUNT(*) FROM packets WHERE campaign_id = ? AND claim_id IS NULL AND returned_at IS NOT NULL", id))
 }
 
-// A crowd takes every packet of one campaign. Another is closed
-// under load while the consumer, the finance service and the
-// syncer are killed.
+// A crowd takes every packet of one campaign. Another is closed under load
+// while the consumer, the finance service and the syncer are killed.
 func TestPacketsAreTakenOnceAndTheRestGoesBackToTheCent(t *testing.T) {
 	t.Parallel()
 	packets, users, connections := int64(testenv.Pick(800, 100_000)), testenv.Pick(1_200, 150_000), testenv.Pick(50, 200)

@@ -11,9 +11,8 @@ import (
 	"dibs/lua"
 )
 
-// Campaigns of four streams are used at once, on one Redis and
-// on a cluster whose nodes share the streams. Their data must
-// not mix.
+// Campaigns of four streams are used at once, on one Redis and on a cluster
+// whose nodes share the streams. Their data must not mix.
 func TestManyCampaignsOverPartitionsKeepTheirBooksApart(t *testing.T) {
 	t.Parallel()
 	const partitions, campaigns = 4, 6

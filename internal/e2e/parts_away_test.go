@@ -25,9 +25,8 @@ func readiness(t *testing.T, p *process) (status int, away []string, detail stri
 	return got.status, body.Away, body.Detail
 }
 
-// With one cluster primary permanently down, a running API must
-// stay ready, every role must start, and each must report what
-// is missing.
+// With one cluster primary permanently down, a running API must stay ready,
+// every role must start, and each must report what is missing.
 func TestEveryRoleStartsAndWorksWhileOnePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	s := newServers(t, setup{

@@ -84,9 +84,8 @@ func (p *process) start() {
 	p.cmd, p.exited = cmd, spawn(p.t, cmd)
 }
 
-// spawn starts a command that ends with this process at the
-// latest. exited is closed when it has ended, see
-// cmd.ProcessState.
+// spawn starts a command that ends with this process at the latest. exited is
+// closed when it has ended, see cmd.ProcessState.
 func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
 	t.Helper()
 	require.NoError(t, testenv.Spawn(cmd, syscall.SIGKILL))
@@ -133,8 +132,7 @@ func (p *process) kill9() {
 	p.awaitEnd()
 }
 
-// stop ends the process like an orchestrator, and expects exit
-// code 0.
+// stop ends the process like an orchestrator, and expects exit code 0.
 func (p *process) stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -197,8 +195,7 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// runDibs runs a dibs command to its end, with only these
-// settings.
+// runDibs runs a dibs command to its end, with only these settings.
 func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr strings.Builder

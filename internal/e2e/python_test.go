@@ -100,8 +100,7 @@ func (s *script) credited() (n int) {
 	return n
 }
 
-// eventuallyAcked waits until the group has acknowledged every
-// entry.
+// eventuallyAcked waits until the group has acknowledged every entry.
 func (s *script) eventuallyAcked() {
 	s.t.Helper()
 	ctx := s.t.Context()

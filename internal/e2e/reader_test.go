@@ -29,8 +29,7 @@ type reader struct {
 
 const faultsMax = 20
 
-// take records one event. entry is its id in the stream, "" if
-// unknown.
+// take records one event. entry is its id in the stream, "" if unknown.
 func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// durable are redis.conf lines that put each write on disk
-// before its reply.
+// durable are redis.conf lines that put each write on disk before its reply.
 var durable = []string{"appendonly yes", "appendfsync always"}
 
 // One key, sent concurrently and after each part was restarted,

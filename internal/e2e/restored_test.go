@@ -18,8 +18,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// sqlTool runs a client program of MariaDB or MySQL with a file
-// as its input.
+// sqlTool runs a client program of MariaDB or MySQL with a file as its input.
 func sqlTool(t *testing.T, names []string, addr, input string, args ...string) []byte {
 	t.Helper()
 	var program string
@@ -82,8 +81,7 @@ func (s *system) dumpSQL() dumped {
 	return d
 }
 
-// restoreSQL restores a dump and, given a binary log, rolls
-// forward.
+// restoreSQL restores a dump and, given a binary log, rolls forward.
 func (s *system) restoreSQL(d dumped, log string) {
 	s.t.Helper()
 	forward := ""
@@ -107,10 +105,9 @@ func (s *system) restoreSQL(d dumped, log string) {
 	}
 }
 
-// MySQL is dumped under load and restored while the API goes on.
-// Without the binary log, missing rows must come back from the
-// claim stream; with it, none may be missing. Nothing is
-// stopped.
+// MySQL is dumped under load and restored while the API goes on. Without the
+// binary log, missing rows must come back from the claim stream; with it,
+// none may be missing. Nothing is stopped.
 func TestARestoredMySQLLosesNoAnsweredClaim(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"the dump alone", "rolled forward by the binary log"} {

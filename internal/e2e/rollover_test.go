@@ -153,9 +153,8 @@ func claimWithoutEnd(t *testing.T, base, campaignID string, clients int) (stop f
 	}
 }
 
-// Claims that can't be committed block the reader. MySQL and
-// Redis answer and the process is up, yet /readyz must report it
-// stuck until it goes on.
+// Claims that can't be committed block the reader. MySQL and Redis answer and
+// the process is up, yet /readyz must report it stuck until it goes on.
 func TestAStuckConsumerIsNotWell(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t, setup{})

@@ -10,8 +10,7 @@ import (
 	"dibs/lua"
 )
 
-// Two API processes, two consumers and a syncer that trims
-// behind them.
+// Two API processes, two consumers and a syncer that trims behind them.
 func TestRushGivesEveryUnitOnceAndNotOneMore(t *testing.T) {
 	t.Parallel()
 	users, connections := testenv.Pick(4_000, 20_000), testenv.Pick(100, 200)

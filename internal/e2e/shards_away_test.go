@@ -24,8 +24,7 @@ func (sl *sale) spread() models.ShardsOf {
 	return of
 }
 
-// primaries maps shards, from 1, to their servers, and counts
-// the servers.
+// primaries maps shards, from 1, to their servers, and counts the servers.
 func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 	sl.t.Helper()
 	by, different := map[int]*testenv.RedisServer{}, map[*testenv.RedisServer]bool{}
@@ -36,10 +35,9 @@ func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 	return by, len(different)
 }
 
-// A campaign's shards are on all three primaries of a cluster.
-// One dies under load: its users must get 503, others claim on,
-// no user may get sold_out. After the promotion all units must
-// be sold.
+// A campaign's shards are on all three primaries of a cluster. One dies under
+// load: its users must get 503, others claim on, no user may get sold_out.
+// After the promotion all units must be sold.
 func TestAShardWhosePrimaryIsAway(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 1200

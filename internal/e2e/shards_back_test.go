@@ -18,10 +18,9 @@ func (sl *sale) on(api, shard int, quantity int64) reply {
 		map[string]any{"user_id": user, "quantity": quantity})
 }
 
-// Units left a shard and were sold elsewhere. Then its Redis is
-// restored to an earlier state and has the units again. It must
-// not sell them again, unless a claim arrives before the restore
-// is detected.
+// Units left a shard and were sold elsewhere. Then its Redis is restored to
+// an earlier state and has the units again. It must not sell them again,
+// unless a claim arrives before the restore is detected.
 func TestAShardPutBackBehindAMove(t *testing.T) {
 	t.Parallel()
 	const shards, total = 4, 80

@@ -48,11 +48,10 @@ func (r *rain) primaries(shards []models.ShardFigures) int {
 	return len(different)
 }
 
-// Each shard's users must get the packets dealt to it, each
-// once, including packets added under load. No user may get
-// sold_out while the shard has a free packet. All amounts must
-// be credited, and all data agree. On a cluster the shards are
-// on all primaries.
+// Each shard's users must get the packets dealt to it, each once, including
+// packets added under load. No user may get sold_out while the shard has a
+// free packet. All amounts must be credited, and all data agree. On a cluster
+// the shards are on all primaries.
 func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	t.Parallel()
 	onEachRedis(t, func(t *testing.T, w setup) {
@@ -86,10 +85,9 @@ func TestPacketsOfShardsAreTakenOnceToTheCent(t *testing.T) {
 	})
 }
 
-// A wave opens on time, and before it each shard must reply
-// not_released for its packets. The consumer, the syncer and
-// finance die while the campaign is closed. The rest of the
-// shards must return to the sender once.
+// A wave opens on time, and before it each shard must reply not_released for
+// its packets. The consumer, the syncer and finance die while the campaign is
+// closed. The rest of the shards must return to the sender once.
 func TestPacketsOfShardsAreReturnedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRain(t, setup{partitions: packetShards})

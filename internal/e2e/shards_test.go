@@ -110,8 +110,7 @@ type wanted struct {
 	quantity int64
 }
 
-// ask makes a claim once, and records the reply. It returns ""
-// for a grant.
+// ask makes a claim once, and records the reply. It returns "" for a grant.
 func (sl *sale) ask(dice *rand.Rand, w wanted) (code string, err error) {
 	url := sl.s.apis[dice.IntN(len(sl.s.apis))].url
 	got := callOn(sl.t, keepingAlive, http.MethodPost, url+"/v1/campaigns/"+sl.id+"/claims", w.user, map[string]any{"user_id": w.user, "quantity": w.quantity})
@@ -212,11 +211,10 @@ func (sl *sale) moves() (n int) {
 // scattered gives some shards a few more users than others.
 func scattered(n, shards int) string { return evenly(n*7919%100_003, shards) }
 
-// All units must be sold, and no user may get sold_out while a
-// unit is free. This holds for any number of shards, any
-// distribution of users, any quantity, and for replies before or
-// after Redis' sync to disk. Few claims may be answered 503
-// because units had to move.
+// All units must be sold, and no user may get sold_out while a unit is free.
+// This holds for any number of shards, any distribution of users, any
+// quantity, and for replies before or after Redis' sync to disk. Few claims
+// may be answered 503 because units had to move.
 func TestShardsSellOutExactly(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]setup{
@@ -278,8 +276,7 @@ func (sl *sale) refused(code, user string, quantity int64) {
 		"%s for %d", code, quantity)
 }
 
-// told counts a type's events of the campaign that finance has
-// read.
+// told counts a type's events of the campaign that finance has read.
 func (sl *sale) told(kind models.EventType) (n int) {
 	r := sl.s.finance
 	r.mu.Lock()

@@ -46,8 +46,7 @@ type setup struct {
 	allRedis   func(url string) string // how all processes do
 }
 
-// servers are a Redis and a database with Dibs' schema, and
-// access to them.
+// servers are a Redis and a database with Dibs' schema, and access to them.
 type servers struct {
 	redis      *testenv.RedisServer // nil for a cluster
 	cluster    *testenv.ReplicatedCluster
@@ -254,8 +253,7 @@ func claimOnce(t testing.TB, url, campaignID, user string, quantity int64, key s
 	return call(t, http.MethodPost, url+"/v1/campaigns/"+campaignID+"/claims", key, map[string]any{"user_id": user, "quantity": quantity})
 }
 
-// claimUntilAnswered retries with the same key until the outcome
-// is known.
+// claimUntilAnswered retries with the same key until the outcome is known.
 func claimUntilAnswered(t testing.TB, url, campaignID, user string, quantity int64, key string) reply {
 	t.Helper()
 	deadline := time.Now().Add(upTimeout)

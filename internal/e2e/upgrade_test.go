@@ -16,9 +16,8 @@ import (
 	"dibs/internal/testenv"
 )
 
-// programOfBaseline builds, from the project's history, the
-// program at the last change of the schema's baseline; once per
-// commit.
+// programOfBaseline builds, from the project's history, the program at the
+// last change of the schema's baseline; once per commit.
 func programOfBaseline(t *testing.T) string {
 	t.Helper()
 	const root = "../.."
@@ -103,8 +102,7 @@ func (u *upgrade) requireBooked(held string) {
 	})
 }
 
-// addColumn migrates to a future version, in which a column was
-// added.
+// addColumn migrates to a future version, in which a column was added.
 func addColumn(t *testing.T, s *servers) {
 	t.Helper()
 	provider, err := goose.NewProvider(goose.DialectMySQL, s.db, os.DirFS("../migrations/testdata/mysql"))
@@ -114,11 +112,10 @@ func addColumn(t *testing.T, s *servers) {
 	require.Len(t, applied, 2)
 }
 
-// The baseline's program takes claims while the schema is
-// migrated to this version and beyond. Its processes are
-// replaced one by one, and then rolled back. No claim may fail,
-// each must have its row, sharded or not, packets must have
-// their credits, and holds must end.
+// The baseline's program takes claims while the schema is migrated to this
+// version and beyond. Its processes are replaced one by one, and then rolled
+// back. No claim may fail, each must have its row, sharded or not, packets
+// must have their credits, and holds must end.
 func TestGuide_Upgrade(t *testing.T) {
 	t.Parallel()
 	before := programOfBaseline(t)

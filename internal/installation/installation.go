@@ -1,14 +1,12 @@
 // Package installation checks that Redis and MySQL belong to one
 // installation.
 //
-// Both carry an installation's id. Otherwise a second deployment
-// on the same Redis would read the first one's claims into its
-// own MySQL.
+// Both carry an installation's id. Otherwise a second deployment on the same
+// Redis would read the first one's claims into its own MySQL.
 //
-// The migration makes the id in MySQL. Redis gets it from the
-// first process that finds both. An empty Redis, new or after
-// losing everything, takes MySQL's id. Two different ids end a
-// process before it reads a stream.
+// The migration makes the id in MySQL. Redis gets it from the first process
+// that finds both. An empty Redis, new or after losing everything, takes
+// MySQL's id. Two different ids end a process before it reads a stream.
 package installation
 
 import (

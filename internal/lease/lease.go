@@ -1,5 +1,4 @@
-// Package lease runs work in one process at a time, under a
-// lease in Redis.
+// Package lease runs work in one process at a time, under a lease in Redis.
 package lease
 
 import (
@@ -20,9 +19,8 @@ const (
 	forever      = 100 * 365 * 24 * time.Hour
 )
 
-// Consumer is a consumer name of a group. Only one process at a
-// time may read under it: two would take each other's pending
-// entries.
+// Consumer is a consumer name of a group. Only one process at a time may read
+// under it: two would take each other's pending entries.
 type Consumer struct {
 	Scripts     *lua.Scripts
 	Group, Name string
@@ -31,8 +29,7 @@ type Consumer struct {
 	// how long to wait for it at first, and again after it expired,
 	// while Redis answers
 	first, again time.Duration
-	// identifies this process: it may retake its own lease after a
-	// stall
+	// identifies this process: it may retake its own lease after a stall
 	token string
 	lease *lua.Lock
 }
@@ -106,11 +103,10 @@ func (l *Consumer) take(ctx context.Context, patience time.Duration) (bool, erro
 	}
 }
 
-// Renewed runs work and calls renew at once and then
-// periodically. An error of renew is the cause that ends work's
-// context, and is returned with work's error. At the end it
-// calls giveBack with a second's limit: what was renewed expires
-// by itself.
+// Renewed runs work and calls renew at once and then periodically. An error
+// of renew is the cause that ends work's context, and is returned with work's
+// error. At the end it calls giveBack with a second's limit: what was renewed
+// expires by itself.
 func Renewed(ctx context.Context, every time.Duration, renew, giveBack, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	renewed := make(chan error, 1)

@@ -14,9 +14,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// boundSetting names the row of settings with the ledger's
-// bound: all decisions up to that time are in ledger_events, or
-// will never be made.
+// boundSetting names the row of settings with the ledger's bound: all
+// decisions up to that time are in ledger_events, or will never be made.
 const boundSetting = "ledger_upto"
 
 const readBound = "SELECT value FROM settings WHERE name = '" + boundSetting + "'"
@@ -67,11 +66,10 @@ func kept(t models.EventType) bool {
 
 const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims, units, amount, payload) VALUES "
 
-// Put writes the events that a ledger shows, in the transaction
-// that applies them. Each keeps its own time, unless that is at
-// or before the bound already promised to readers; then it gets
-// the next millisecond. Put holds a shared lock until the
-// transaction ends. moveBound waits for it.
+// Put writes the events that a ledger shows, in the transaction that applies
+// them. Each keeps its own time, unless that is at or before the bound
+// already promised to readers; then it gets the next millisecond. Put holds a
+// shared lock until the transaction ends. moveBound waits for it.
 func Put(ctx context.Context, tx *gorm.DB, events []models.Event) error {
 	events = slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !kept(e.Type) })
 	if len(events) == 0 {

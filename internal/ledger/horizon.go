@@ -35,9 +35,8 @@ type lot struct {
 	archived   int64     // highest seq in claims_archive
 	parked     int64     // parked claims below highest
 
-	// gapsFrom is a claim time. From it on, a missing seq may be
-	// that of a claim still in transit. A claim missing before it
-	// was given up.
+	// gapsFrom is a claim time. From it on, a missing seq may be that of a
+	// claim still in transit. A claim missing before it was given up.
 	gapsFrom time.Time
 }
 
@@ -180,9 +179,8 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 	return found, nil
 }
 
-// parked reads the parked claims of campaigns. One that awaits a
-// decision ends the ledger. One that was given up is an event of
-// it.
+// parked reads the parked claims of campaigns. One that awaits a decision
+// ends the ledger. One that was given up is an event of it.
 func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 	lots := make(map[string]*lot)
 	var ids []string

@@ -21,8 +21,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// told returns the streams' events that a ledger has, in its
-// order, as JSON.
+// told returns the streams' events that a ledger has, in its order, as JSON.
 func told(h *syncertest.Stack, campaignID string) (all []string) {
 	h.T.Helper()
 	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
@@ -84,8 +83,7 @@ func resolver(h *syncertest.Stack) (*resolve.Resolver, *resolve.Relay) {
 	return resolve.NewResolver(h.DB, relay, syncertest.Quiet()), relay
 }
 
-// used makes a closed campaign with redeemed, released and
-// expired claims.
+// used makes a closed campaign with redeemed, released and expired claims.
 func used(h *syncertest.Stack) (id string) {
 	t := h.T
 	t.Helper()

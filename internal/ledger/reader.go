@@ -22,10 +22,9 @@ type Reader struct{ db *gorm.DB }
 // New makes a Reader.
 func New(db *gorm.DB) *Reader { return &Reader{db: db} }
 
-// Page reads up to limit events of a campaign after a position.
-// If the page is not full, every event before upto is in this
-// page or an earlier one. Errors: models.ErrNotFound,
-// *models.ArchivedError.
+// Page reads up to limit events of a campaign after a position. If the page
+// is not full, every event before upto is in this page or an earlier one.
+// Errors: models.ErrNotFound, *models.ArchivedError.
 func (r *Reader) Page(
 	ctx context.Context, campaignID string, after models.LedgerPlace, limit int,
 ) (events []models.Event, upto time.Time, err error) {
@@ -45,10 +44,9 @@ func (r *Reader) Page(
 	return events, b.upto, nil
 }
 
-// All iterates over the events of a campaign after a position,
-// up to what is stored now. It keeps only a few thousand events
-// in memory and stops after an error. Errors: as Page, before
-// any event.
+// All iterates over the events of a campaign after a position, up to what is
+// stored now. It keeps only a few thousand events in memory and stops after
+// an error. Errors: as Page, before any event.
 func (r *Reader) All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error) {
 	b, err := r.book(ctx, campaignID)
 	if err != nil {

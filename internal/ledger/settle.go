@@ -15,8 +15,7 @@ import (
 const (
 	settleAtOnce = 200 // campaigns per statement
 	maxMissing   = 100 // limit of missing campaigns listed in a settlement
-	// largest assumed clock difference between Redis and the other
-	// machines
+	// largest assumed clock difference between Redis and the other machines
 	changedMargin = 1 * time.Hour
 )
 
@@ -118,8 +117,7 @@ func (b *book) missing(to time.Time) string {
 	return "booked up to " + b.booked.Format(models.TimeLayout)
 }
 
-// accepted sums a campaign's accepted claims: a range of seq in
-// each lot.
+// accepted sums a campaign's accepted claims: a range of seq in each lot.
 func (r *Reader) accepted(
 	ctx context.Context, b *book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
 ) error {

@@ -85,8 +85,7 @@ func (d *day) decide(e models.Event, at string) {
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 
-// settle settles a day, and checks it against the ledger and
-// account_entries.
+// settle settles a day, and checks it against the ledger and account_entries.
 func (d *day) settle(date, zone string) models.Settlement {
 	d.t.Helper()
 	place, err := models.LoadZone(zone)

@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Otherwise a proxy that limits results would silently falsify
-// sums.
+// Otherwise a proxy that limits results would silently falsify sums.
 func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN

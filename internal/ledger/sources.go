@@ -137,8 +137,7 @@ func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int
 	return query, append(append(args, args...), most)
 }
 
-// more returns the next claims. All of one time come together,
-// ordered by id.
+// more returns the next claims. All of one time come together, ordered by id.
 func (s *lotSource) more(ctx context.Context) (events []models.Event, err error) {
 	for len(events) == 0 && !s.ended {
 		events = s.held
@@ -163,8 +162,7 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 	return events, nil
 }
 
-// read appends rows to events, up to the first that must not be
-// shown yet.
+// read appends rows to events, up to the first that must not be shown yet.
 func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int, err error) {
 	query, args := s.r.rowsQuery(claimColumns, s.b, s.l, s.seq, s.atOnce)
 	var claims []models.ClaimRow

@@ -23,8 +23,7 @@ func Accounts() []Account {
 	return []Account{AccountRoles, AccountMigrate, AccountFinance, AccountReader}
 }
 
-// rightsOfRoles are the rights on tables that don't get all row
-// rights.
+// rightsOfRoles are the rights on tables that don't get all row rights.
 var rightsOfRoles = map[string]string{
 	"audit_log": "SELECT, INSERT", "ledger_events": "SELECT, INSERT", "goose_db_version": "SELECT",
 }

@@ -5,11 +5,10 @@
 // has a comment. A test checks that both dialects give the same
 // tables, columns and keys.
 //
-// An interrupted migration is rerun from its first line, because
-// MySQL's DDL is not transactional. So each statement may run
-// twice, or is the only one of its file and changes one table.
-// The server does such a change completely or not at all, and Up
-// detects that it was done.
+// An interrupted migration is rerun from its first line, because MySQL's DDL
+// is not transactional. So each statement may run twice, or is the only one
+// of its file and changes one table. The server does such a change completely
+// or not at all, and Up detects that it was done.
 package migrations
 
 import (
@@ -47,8 +46,7 @@ var (
 	// ErrDevelopment means that the schema is of a version before
 	// the first release. Nothing was changed.
 	ErrDevelopment = errors.New("migrations: schema of a development version")
-	// ErrDialect means that there is no schema for that kind of
-	// database.
+	// ErrDialect means that there is no schema for that kind of database.
 	ErrDialect = errors.New("migrations: unknown dialect")
 )
 
@@ -142,9 +140,8 @@ func Status(ctx context.Context, db *sql.DB, dialect string) ([]Migration, error
 	return all, nil
 }
 
-// Check returns wrapped ErrOld or ErrDevelopment, unless the
-// schema is at this program's version or newer. It writes
-// nothing.
+// Check returns wrapped ErrOld or ErrDevelopment, unless the schema is at
+// this program's version or newer. It writes nothing.
 func Check(ctx context.Context, db *sql.DB, dialect string) error {
 	need, err := needed(dialect)
 	if err != nil {
@@ -222,8 +219,7 @@ func needed(dialect string) (int64, error) {
 	return all[len(all)-1].number, nil
 }
 
-// version reads goose's table; 0 without it. Errors:
-// ErrDevelopment.
+// version reads goose's table; 0 without it. Errors: ErrDevelopment.
 func version(ctx context.Context, db *sql.DB, dialect string) (int64, error) {
 	query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
 	if dialect == SQLite {

@@ -166,8 +166,7 @@ func TestSample_AColumnIsAdded(t *testing.T) {
 	require.Equal(t, described[migrations.MySQL], described[migrations.SQLite])
 }
 
-// A change to a released migration would reach no existing
-// database.
+// A change to a released migration would reach no existing database.
 func TestReleasedMigrationsStay(t *testing.T) {
 	t.Parallel()
 	released, err := os.ReadFile("testdata/released.txt")
@@ -316,9 +315,8 @@ func TestTextIsComparedByteForByte(t *testing.T) {
 	}
 }
 
-// No statement writes remaining, and the database must refuse
-// impossible counters. A total below what is claimed is
-// possible.
+// No statement writes remaining, and the database must refuse impossible
+// counters. A total below what is claimed is possible.
 func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {

@@ -1,7 +1,6 @@
-// Package oracle compares callers' answers with Redis and MySQL.
-// It is used by `dibs torture`, by the whole-pipeline tests and
-// by the writer's. Only torture knows what was possible at which
-// time, and checks that itself.
+// Package oracle compares callers' answers with Redis and MySQL. It is used
+// by `dibs torture`, by the whole-pipeline tests and by the writer's. Only
+// torture knows what was possible at which time, and checks that itself.
 package oracle
 
 import (
@@ -197,9 +196,8 @@ func (b *Books) Counters(wrong Report) {
 	}
 }
 
-// Sequence checks that in each shard seq starts at 1 without
-// gaps, and that a user's claims are in one shard (I7, I3).
-// Unanswered claims may leave gaps.
+// Sequence checks that in each shard seq starts at 1 without gaps, and that a
+// user's claims are in one shard (I7, I3). Unanswered claims may leave gaps.
 func (b *Books) Sequence(shards int, holes bool, wrong Report) (sound bool) {
 	before := map[int]int64{}
 	for i := range b.Rows {
@@ -265,8 +263,7 @@ func (b *Books) Stream(events []models.Event, wrong Report) {
 	}
 }
 
-// Redis checks that Redis and MySQL agree on an unsharded
-// campaign (I1, I6).
+// Redis checks that Redis and MySQL agree on an unsharded campaign (I1, I6).
 func (b *Books) Redis(ctx context.Context, scripts *lua.Scripts, wrong Report) {
 	lot, err := scripts.State(ctx, b.ID)
 	if err != nil {

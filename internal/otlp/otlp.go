@@ -20,18 +20,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrConfig is wrapped by every refusal of a variable. The
-// message names it.
+// ErrConfig is wrapped by every refusal of a variable. The message names it.
 var ErrConfig = errors.New("otlp: bad setting")
 
 // sampledShare is the default share of traced requests without a
 // sampled parent: some 100 of 10,000 claims a second.
 const sampledShare = 0.01
 
-// Open makes a provider that sends spans to the collector named
-// in the environment ("NAME=value"), or nil if none is named.
-// The library reads all other OTEL_* variables from the process.
-// Errors: ErrConfig.
+// Open makes a provider that sends spans to the collector named in the
+// environment ("NAME=value"), or nil if none is named. The library reads all
+// other OTEL_* variables from the process. Errors: ErrConfig.
 func Open(ctx context.Context, environ []string, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	env := lookUp(environ)
 	collector, err := collectorOf(env)
@@ -72,8 +70,7 @@ func lookUp(environ []string) func(name string) string {
 	return func(name string) string { return values[name] }
 }
 
-// collectorOf returns the collector's URL; nil if no spans are
-// sent.
+// collectorOf returns the collector's URL; nil if no spans are sent.
 func collectorOf(env func(string) string) (*url.URL, error) {
 	const exporter = "OTEL_EXPORTER_OTLP_"
 	to := env(exporter + "TRACES_ENDPOINT")

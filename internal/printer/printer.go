@@ -46,8 +46,7 @@ func (o *Form) Set(form string) error {
 	return nil
 }
 
-// Add adds the flag -o, and the older --json that scripts may
-// still use.
+// Add adds the flag -o, and the older --json that scripts may still use.
 func (o *Form) Add(c *cobra.Command) {
 	if *o == "" {
 		*o = Table
@@ -89,8 +88,7 @@ func (o *Form) cell(value any) any {
 	return value
 }
 
-// View defines how values are shown. A value is zero or more
-// rows.
+// View defines how values are shown. A value is zero or more rows.
 type View[T any] struct {
 	Header []string
 	Rows   func(value *T, row func(cells ...any))
@@ -158,8 +156,7 @@ func (l *List[T]) row(cells ...any) {
 	l.rows = append(l.rows, row)
 }
 
-// End prints the table so far. Later rows follow it without a
-// header.
+// End prints the table so far. Later rows follow it without a header.
 func (l *List[T]) End() error {
 	l.csv.Flush()
 	if len(l.rows) == 0 {
@@ -244,8 +241,7 @@ func (l *List[T]) PrintAll(values iter.Seq2[T, error]) error {
 	return l.End()
 }
 
-// PrintOne prints a command's only document; for people, in
-// words.
+// PrintOne prints a command's only document; for people, in words.
 func PrintOne[T any](w io.Writer, form Form, document T, words string) error {
 	if form == JSON {
 		return PrintJSON(w, document)
@@ -269,8 +265,7 @@ func NewTable() table.Writer {
 	return t
 }
 
-// AlignRight right-aligns columns first to last; a table's first
-// is 1.
+// AlignRight right-aligns columns first to last; a table's first is 1.
 func AlignRight(t table.Writer, first, last int) {
 	var columns []table.ColumnConfig
 	for i := first; i <= last; i++ {
@@ -282,6 +277,5 @@ func AlignRight(t table.Writer, first, last int) {
 // Number writes 1234567 as 1,234,567.
 func Number[N int | int64](n N) string { return humanize.Comma(int64(n)) }
 
-// Printf prints to people. A closed terminal is no failure of a
-// command.
+// Printf prints to people. A closed terminal is no failure of a command.
 func Printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }

@@ -10,8 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/progress"
 )
 
-// ProgressBar is a bar on a terminal; elsewhere a line every
-// other second.
+// ProgressBar is a bar on a terminal; elsewhere a line every other second.
 type ProgressBar struct {
 	writer  progress.Writer // nil without a terminal
 	tracker *progress.Tracker
@@ -24,8 +23,7 @@ type ProgressBar struct {
 	last  time.Time
 }
 
-// plainEvery is the time between lines of progress without a
-// terminal.
+// plainEvery is the time between lines of progress without a terminal.
 const plainEvery = 2 * time.Second
 
 // NewProgress starts a ProgressBar.

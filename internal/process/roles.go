@@ -55,8 +55,7 @@ var roles = map[string]role{
 	"webhooks": {run: (*Stack).runWebhooks},
 }
 
-// Run runs a role until ctx ends. It may start while a server is
-// unreachable.
+// Run runs a role until ctx ends. It may start while a server is unreachable.
 func Run(ctx context.Context, name string, o Options) (err error) {
 	of := roles[name]
 	check := checkMetricsListen
@@ -281,10 +280,9 @@ func (s *Stack) reading(group string) redisbatch.Config {
 	}
 }
 
-// windowFor allows four flushes in flight: one commits, one fills, the
-// others cover acks and reads. The partitions share them, because events in
-// flight are in this process' memory, all of them while MySQL is
-// unreachable.
+// windowFor allows four flushes in flight: one commits, one fills, the others
+// cover acks and reads. The partitions share them, because events in flight
+// are in this process' memory, all of them while MySQL is unreachable.
 func windowFor(cfg *config.Config) int { return max(4*cfg.FlushSize/cfg.Partitions, windowMin) }
 
 // windowMin is the least window of a partition, in events.

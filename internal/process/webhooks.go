@@ -72,8 +72,7 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 // requested.
 const replayEvery = 5 * time.Second
 
-// replayWebhooks does the replays that the console requests, until ctx
-// ends.
+// replayWebhooks does the replays that the console requests, until ctx ends.
 func (s *Stack) replayWebhooks(ctx context.Context, d *webhooks.Dispatcher) {
 	lot := s.ParkedBy(webhooks.Group)
 	for sleep.For(ctx, replayEvery) == nil {

@@ -15,8 +15,7 @@ type Heartbeat struct {
 	due map[string]time.Time // by loop
 }
 
-// Beat reports that a loop has just run and should run again
-// within a time.
+// Beat reports that a loop has just run and should run again within a time.
 func (p *Heartbeat) Beat(loop string, within time.Duration) {
 	if p == nil {
 		return

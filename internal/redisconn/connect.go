@@ -23,11 +23,10 @@ const (
 	poolSize = 64 + 256
 )
 
-// Connect makes a client for a redis://, rediss:// or
-// redis+sentinel:// URL; for the last, see parseSentinel.
-// Several hosts, separated by commas, are a cluster, as is one
-// with the option cluster=true. The query may hold usedOptions;
-// any other option is an error.
+// Connect makes a client for a redis://, rediss:// or redis+sentinel:// URL;
+// for the last, see parseSentinel. Several hosts, separated by commas, are a
+// cluster, as is one with the option cluster=true. The query may hold
+// usedOptions; any other option is an error.
 func Connect(url string) (redis.UniversalClient, error) {
 	t, err := load(url)
 	if err != nil {
@@ -42,10 +41,9 @@ func CheckURL(url string) error {
 	return err
 }
 
-// Detect is Connect, except that it connects to the whole
-// cluster if the URL's one server is a cluster node. If that
-// server does not answer, Detect trusts the URL. Call
-// CheckTopology once it does.
+// Detect is Connect, except that it connects to the whole cluster if the
+// URL's one server is a cluster node. If that server does not answer, Detect
+// trusts the URL. Call CheckTopology once it does.
 //
 // now returns the URL with the current password. Each new
 // connection signs in with it.
@@ -76,11 +74,10 @@ func Detect(ctx context.Context, now func() string, fsync Fsync) (redis.Universa
 
 var errClusterNode = fmt.Errorf("%w: is one address of a cluster: add the option %s=true", ErrURL, optionCluster)
 
-// CheckTopology returns an error if a single-server client is
-// connected to a cluster node, which serves only some of the
-// keys. The option cluster=false permits it, for a one-node
-// cluster that is not reached at the address it announces.
-// Errors: that refusal, ErrURL, or those of Redis.
+// CheckTopology returns an error if a single-server client is connected to a
+// cluster node, which serves only some of the keys. The option cluster=false
+// permits it, for a one-node cluster that is not reached at the address it
+// announces. Errors: that refusal, ErrURL, or those of Redis.
 func CheckTopology(ctx context.Context, rdb redis.UniversalClient, url string) error {
 	one, isOne := rdb.(*redis.Client)
 	t, err := parse(url)
@@ -185,10 +182,9 @@ func dialSentinel(u *redis.UniversalOptions) dialFunc {
 	}
 }
 
-// dialCluster dials each cluster node over TLS under its own
-// name. A node announced by IP address may instead show a
-// certificate for the URL's host: some managed clusters have one
-// certificate for all nodes.
+// dialCluster dials each cluster node over TLS under its own name. A node
+// announced by IP address may instead show a certificate for the URL's host:
+// some managed clusters have one certificate for all nodes.
 func dialCluster(u *redis.UniversalOptions) dialFunc {
 	base := u.TLSConfig
 	dial := func(ctx context.Context, network, addr, name string) (net.Conn, error) {

@@ -64,8 +64,7 @@ func TestDetect_OneServerIsOneServer(t *testing.T) {
 	require.ErrorIs(t, err, redisconn.ErrURL)
 }
 
-// The nodes are 127.0.0.1 and 127.0.0.2, and require client
-// certificates.
+// The nodes are 127.0.0.1 and 127.0.0.2, and require client certificates.
 func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	t.Parallel()
 	certs := make([]string, 3)
@@ -105,8 +104,7 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	require.Positive(t, failed)
 }
 
-// Managed clusters announce addresses that their certificate
-// lacks.
+// Managed clusters announce addresses that their certificate lacks.
 func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.T) {
 	t.Parallel()
 	redisAddr := testenv.SharedRedis(t).Addr()

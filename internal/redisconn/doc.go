@@ -1,10 +1,8 @@
-// Package redisconn opens the connections to Redis and checks
-// the servers.
+// Package redisconn opens the connections to Redis and checks the servers.
 //
-// A URL names one server, the nodes of a cluster, or Sentinels.
-// Connect makes a client for it without opening a connection.
-// Detect also finds out whether the one server is a cluster
-// node.
+// A URL names one server, the nodes of a cluster, or Sentinels. Connect makes
+// a client for it without opening a connection. Detect also finds out whether
+// the one server is a cluster node.
 //
 // The clients differ from go-redis's defaults:
 //
@@ -15,7 +13,6 @@
 //   - Where each write must be on disk, each new connection is
 //     checked for that.
 //
-// MayPass separates two kinds of failed checks: refusals that
-// last until a person changes something, and errors that may end
-// by themselves.
+// MayPass separates two kinds of failed checks: refusals that last until a
+// person changes something, and errors that may end by themselves.
 package redisconn

@@ -17,11 +17,10 @@ import (
 // checking whether another node now serves its slot.
 const stalledAfter = 500 * time.Millisecond
 
-// followFailovers makes a cluster client reload its slots
-// whenever a node fails. By default it reloads on a redirect and
-// once a minute, and a dead master redirects no one. A reload
-// costs a read, at most five a second. Failed commands are not
-// resent.
+// followFailovers makes a cluster client reload its slots whenever a node
+// fails. By default it reloads on a redirect and once a minute, and a dead
+// master redirects no one. A reload costs a read, at most five a second.
+// Failed commands are not resent.
 func followFailovers(cluster *redis.ClusterClient) {
 	cluster.OnNewNode(func(node *redis.Client) {
 		node.AddHook(&nodeHook{cluster: cluster, addr: node.Options().Addr, open: map[*nodeConn]struct{}{}})
@@ -80,8 +79,7 @@ func (h *nodeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// send reloads the slots if the node does not answer or
-// redirects.
+// send reloads the slots if the node does not answer or redirects.
 func (h *nodeHook) send(ctx context.Context, first redis.Cmder, send func(context.Context) error) error {
 	if first.Name() == "cluster" { // it reads the slots, which any node can return
 		slots, cancel := context.WithTimeout(ctx, 2*stalledAfter)

@@ -15,10 +15,9 @@ import (
 	"dibs/models"
 )
 
-// failoverMax is the longest time from a promotion to the next
-// claim. It is some tens of milliseconds on an idle machine. On
-// a busy one it is still far below the client's default of a
-// minute.
+// failoverMax is the longest time from a promotion to the next claim. It is
+// some tens of milliseconds on an idle machine. On a busy one it is still far
+// below the client's default of a minute.
 const failoverMax = 10 * time.Second
 
 // A stalled master keeps its connections. Its callers must not
@@ -91,8 +90,7 @@ func TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
 	requireGoesOn(t, claim, func() time.Time { return sentinels.AwaitPromotion(primary) })
 }
 
-// The primary is killed and its address then leads to the
-// replica.
+// The primary is killed and its address then leads to the replica.
 func TestMovedAddress_ClaimsGoOn(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.Redis(t), testenv.Redis(t, "repl-diskless-sync-delay 0")

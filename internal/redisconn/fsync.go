@@ -11,9 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fsync says whether a server must have each write on disk
-// before it replies. "appendfsync always" guarantees that, so no
-// call has to wait for it.
+// Fsync says whether a server must have each write on disk before it replies.
+// "appendfsync always" guarantees that, so no call has to wait for it.
 //
 // The setting is checked at start, for each /readyz reply, and
 // on each new connection: a restarted server, or one promoted by

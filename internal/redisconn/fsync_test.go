@@ -94,8 +94,7 @@ func TestConnectionsToARedisThatDoesNotSyncAreRefused(t *testing.T) {
 	}
 }
 
-// Managed servers forbid CONFIG, so a person must vouch for
-// settings.
+// Managed servers forbid CONFIG, so a person must vouch for settings.
 func TestSettingsThatCantBeReadMustBeVouchedFor(t *testing.T) {
 	t.Parallel()
 	server := testenv.Redis(t, fsyncing...)
@@ -155,8 +154,7 @@ func slowToLoad() []string {
 	return []string{"enable-debug-command local", "key-load-delay 20000", "loading-process-events-interval-bytes 1024"}
 }
 
-// loadAgain makes Redis load its append-only file, and returns
-// once it does.
+// loadAgain makes Redis load its append-only file, and returns once it does.
 func loadAgain(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	for i := range 200 {

@@ -57,8 +57,7 @@ type asker interface {
 	Info(ctx context.Context, sections ...string) *redis.StringCmd
 }
 
-// Info reads sections of INFO; with none given, the default
-// ones.
+// Info reads sections of INFO; with none given, the default ones.
 func Info(ctx context.Context, node asker, section ...string) (map[string]string, error) {
 	text, err := node.Info(ctx, section...).Result()
 	if err != nil {
@@ -73,9 +72,8 @@ func Info(ctx context.Context, node asker, section ...string) (map[string]string
 	return info, nil
 }
 
-// isLoading reports whether a server still loads its data. Until
-// it is done, its INFO denies an append-only file, whatever its
-// setting.
+// isLoading reports whether a server still loads its data. Until it is done,
+// its INFO denies an append-only file, whatever its setting.
 func isLoading(info map[string]string) bool {
 	return info["loading"] == "1" || info["async_loading"] == "1"
 }
@@ -109,8 +107,7 @@ func CheckPolicy(ctx context.Context, node *redis.Client, info map[string]string
 	return fmt.Errorf("%w: its maxmemory-policy is %q; set it to noeviction", ErrEviction, policy)
 }
 
-// isRefusal reports whether the server refuses the command
-// permanently.
+// isRefusal reports whether the server refuses the command permanently.
 func isRefusal(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "Unknown") ||
 		strings.Contains(strings.ToLower(err.Error()), "unknown command"))
@@ -153,8 +150,7 @@ type Health struct {
 	LimitBytes int64 // maxmemory; 0: no limit, or not reported
 }
 
-// HealthOf reads the memory use of Redis; in a cluster, of one
-// server.
+// HealthOf reads the memory use of Redis; in a cluster, of one server.
 func HealthOf(ctx context.Context, rdb redis.UniversalClient) (Health, error) {
 	var h Health
 	info, err := Info(ctx, rdb, "memory")

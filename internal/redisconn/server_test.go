@@ -15,8 +15,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// replyError is a reply of a server, or of a proxy in front of
-// it.
+// replyError is a reply of a server, or of a proxy in front of it.
 type replyError string
 
 func (a replyError) Error() string { return string(a) }

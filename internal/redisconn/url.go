@@ -15,17 +15,15 @@ import (
 	"dibs/internal/tlsfiles"
 )
 
-// ErrURL is wrapped by every refusal of a Redis URL. No error
-// quotes part of a password, which a typo may have moved
-// anywhere in the URL.
+// ErrURL is wrapped by every refusal of a Redis URL. No error quotes part of
+// a password, which a typo may have moved anywhere in the URL.
 var ErrURL = errors.New("redisconn: bad redis url")
 
 var errQuery = fmt.Errorf(
 	"%w: its query can't be read: options are name=value, separated by &, with values percent-encoded", ErrURL)
 
-// usedOptions are the options of every URL. Other options of
-// go-redis would make it resend commands, or use a protocol that
-// Dibs is not tested with.
+// usedOptions are the options of every URL. Other options of go-redis would
+// make it resend commands, or use a protocol that Dibs is not tested with.
 var usedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "db",
 	"dial_timeout", "max_active_conns", "max_concurrent_dials", "max_idle_conns", "min_idle_conns",
@@ -37,8 +35,7 @@ const (
 	optionCluster = "cluster" // whether the one address is a cluster's
 	optionTrue    = "true"
 
-	// optionPolicy vouches for the maxmemory-policy of servers that
-	// hide it.
+	// optionPolicy vouches for the maxmemory-policy of servers that hide it.
 	optionPolicy = "maxmemory_policy"
 	noeviction   = "noeviction"
 )
@@ -144,8 +141,7 @@ func parseQuery(query string, used []string) (neturl.Values, error) {
 	return options, nil
 }
 
-// readServer parses the options and the URL of a server without
-// its query.
+// readServer parses the options and the URL of a server without its query.
 func (t *target) readServer(url string, options neturl.Values) (err error) {
 	t.own = ownOptions{cluster: options.Get(optionCluster), policy: options.Get(optionPolicy)}
 	options.Del(optionCluster)
@@ -203,8 +199,7 @@ func clusterAddr(host string, first *redis.Options) (string, error) {
 	return opts.Addr, nil
 }
 
-// wrongIn describes an error in a URL. go-redis's error may
-// quote a password.
+// wrongIn describes an error in a URL. go-redis's error may quote a password.
 func wrongIn(url string) string {
 	scheme, _, _ := strings.Cut(url, "://")
 	_, query, _ := strings.Cut(url, "?")
@@ -233,9 +228,8 @@ type sentinels struct {
 	inClear                bool // although the Redis servers use TLS
 }
 
-// parseSentinel parses
-// user:pw@host:port,host:port/master-name/db?options. The hosts
-// are Sentinels; user and password are for the Redis servers.
+// parseSentinel parses user:pw@host:port,host:port/master-name/db?options.
+// The hosts are Sentinels; user and password are for the Redis servers.
 func parseSentinel(rest string) (*target, error) {
 	rest, query, _ := strings.Cut(rest, "?")
 	options, err := parseQuery(query, slices.Concat(usedOptions, sentinelOptions))

@@ -45,9 +45,8 @@ type Value[T any] struct {
 	failing atomic.Int64
 }
 
-// stamp identifies a file's content without reading it.
-// Kubernetes replaces a mounted file by another of the same
-// name.
+// stamp identifies a file's content without reading it. Kubernetes replaces a
+// mounted file by another of the same name.
 type stamp struct {
 	path string
 	size int64

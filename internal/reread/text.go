@@ -21,10 +21,9 @@ var (
 	errUTF8  = errors.New("is not UTF-8 text: editors and shells on Windows may write UTF-16")
 )
 
-// Text reads a settings file without its byte order mark and
-// final line breaks. Errors: those of package os, or what is
-// wrong with the file. They contain its path but nothing of its
-// text.
+// Text reads a settings file without its byte order mark and final line
+// breaks. Errors: those of package os, or what is wrong with the file. They
+// contain its path but nothing of its text.
 func Text(path string) (string, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator's setting
 	if err != nil {

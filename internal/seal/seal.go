@@ -1,6 +1,5 @@
-// Package seal makes encrypted texts that only processes with
-// the same secret can make and read: cookies and tickets that
-// contain their own data.
+// Package seal makes encrypted texts that only processes with the same secret
+// can make and read: cookies and tickets that contain their own data.
 package seal
 
 import (
@@ -39,8 +38,7 @@ func New(secret, purpose string) (*Sealer, error) {
 	return &Sealer{aead}, nil
 }
 
-// Seal returns a value as URL-safe text. The value must marshal
-// to JSON.
+// Seal returns a value as URL-safe text. The value must marshal to JSON.
 func (s *Sealer) Seal(v any) (string, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {

@@ -21,9 +21,8 @@ func Migrate(t testing.TB, environ ...string) {
 	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: said, Stderr: said}), said)
 }
 
-// Serve runs `dibs serve` with env's settings, on a free port by
-// default, and returns its URL once it listens. stop or the
-// test's end stops it.
+// Serve runs `dibs serve` with env's settings, on a free port by default, and
+// returns its URL once it listens. stop or the test's end stops it.
 func Serve(t testing.TB, env cmd.Env) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

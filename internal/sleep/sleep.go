@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d and returns nil, or ctx's cause if ctx ends
-// first.
+// For waits for d and returns nil, or ctx's cause if ctx ends first.
 func For(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -25,8 +25,7 @@ type Process struct {
 	Version   string      `json:"version"`
 	Host      string      `json:"host"`
 	StartedAt models.Time `json:"started_at"`
-	// Durability is that of its answered claims; "" if it answers
-	// none.
+	// Durability is that of its answered claims; "" if it answers none.
 	Durability lua.Durability `json:"durability,omitempty"`
 
 	Silent time.Duration `json:"-"` // since its last announcement, by Redis' clock
@@ -91,8 +90,7 @@ func (s *Store) Processes(ctx context.Context) ([]Process, error) {
 	return all, nil
 }
 
-// runningWithin is the greatest age of a running process's
-// announcement.
+// runningWithin is the greatest age of a running process's announcement.
 const runningWithin = 10 * time.Second
 
 // Running describes a running process, or returns "".

@@ -12,8 +12,7 @@ import (
 	"dibs/lua"
 )
 
-// Store is the soft state in one Redis. It is safe for
-// concurrent use.
+// Store is the soft state in one Redis. It is safe for concurrent use.
 type Store struct {
 	rdb     redis.UniversalClient
 	scripts *lua.Scripts

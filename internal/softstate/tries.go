@@ -10,10 +10,9 @@ import (
 // AttemptTTL is how long a user's attempts are remembered.
 const AttemptTTL = 10 * time.Second
 
-// AddAttempts adds users' attempts at this process, and returns
-// their attempts at all processes. Counts restart after
-// AttemptTTL without attempts. After an error some may have been
-// added.
+// AddAttempts adds users' attempts at this process, and returns their
+// attempts at all processes. Counts restart after AttemptTTL without
+// attempts. After an error some may have been added.
 func (s *Store) AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error) {
 	counts := make(map[string]*redis.IntCmd, len(byUser))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {

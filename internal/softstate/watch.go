@@ -11,8 +11,7 @@ import (
 	"dibs/lua"
 )
 
-// answersFor is how long counts of replies are kept after the
-// last.
+// answersFor is how long counts of replies are kept after the last.
 const answersFor = 2 * time.Minute
 
 // Answers counts the replies to a campaign's claims, by the
@@ -42,8 +41,7 @@ func (s *Store) CountAnswers(ctx context.Context, all []Answers) error {
 type Watched struct {
 	State   lua.State        // AsOf is by this process' clock
 	Answers map[string]int64 // since the counts started, over all API processes
-	// why State is empty: lua.ErrAbsent, lua.ErrDamaged, or Redis'
-	// error
+	// why State is empty: lua.ErrAbsent, lua.ErrDamaged, or Redis' error
 	Err error
 }
 

@@ -17,8 +17,7 @@ import (
 // million positions. Seeds are fixed, so a pass is repeatable.
 const zMax = 5
 
-// splitter is a split under test: Split, and the broken variants
-// below.
+// splitter is a split under test: Split, and the broken variants below.
 type splitter func(r split.Request) []int64
 
 func ours(t *testing.T) splitter {
@@ -103,9 +102,8 @@ func median(amounts []int64) float64 {
 	return float64(amounts[len(amounts)/2])
 }
 
-// 6 above the minima can be divided among 4 in 84 ways.
-// Chi-square with 83 degrees of freedom exceeds 147 once in
-// 50,000.
+// 6 above the minima can be divided among 4 in 84 ways. Chi-square with 83
+// degrees of freedom exceeds 147 once in 50,000.
 func TestEveryCutIsEquallyLikely(t *testing.T) {
 	t.Parallel()
 	for _, spare := range []int64{6, 2} { // more units than bars, and fewer
@@ -119,9 +117,8 @@ func TestEveryCutIsEquallyLikely(t *testing.T) {
 	}
 }
 
-// The first of 10 packets from 1000 above the minima is 0 to
-// 200, all equally likely. Chi-square with 200 degrees of
-// freedom exceeds 293 once in 50,000.
+// The first of 10 packets from 1000 above the minima is 0 to 200, all equally
+// likely. Chi-square with 200 degrees of freedom exceeds 293 once in 50,000.
 func TestADoubleMeanIsEvenlySpread(t *testing.T) {
 	t.Parallel()
 	const runs = 201 * 100

@@ -1,7 +1,6 @@
 package split
 
-// even divides spare into n parts. The first spare%n get one
-// more.
+// even divides spare into n parts. The first spare%n get one more.
 func even(n int, spare int64) []int64 {
 	each := spare / int64(n)
 	more := spare % int64(n)

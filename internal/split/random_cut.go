@@ -5,11 +5,10 @@ import (
 	"math/rand/v2"
 )
 
-// randomCut divides spare into n parts of at most capacity. Any
-// excess over capacity is cut again among the parts below
-// capacity, until none is left. Each round but the last fills at
-// least one part. No step depends on positions, so none is
-// favoured.
+// randomCut divides spare into n parts of at most capacity. Any excess over
+// capacity is cut again among the parts below capacity, until none is left.
+// Each round but the last fills at least one part. No step depends on
+// positions, so none is favoured.
 func randomCut(rng *rand.Rand, n int, spare, capacity int64) []int64 {
 	parts := cut(rng, n, spare)
 	over := trim(parts, capacity)
@@ -44,12 +43,11 @@ func belowCapacity(parts []int64, capacity int64) []int {
 	return open
 }
 
-// cut divides sum into n parts of 0 or more. Every division is
-// equally likely, because in a row of sum units and n-1 bars
-// every set of positions for the bars is. Drawing cut points
-// independently from 0 to sum was rejected: ties favour the
-// middle parts. It draws positions for the units or the bars,
-// whichever are fewer.
+// cut divides sum into n parts of 0 or more. Every division is equally
+// likely, because in a row of sum units and n-1 bars every set of positions
+// for the bars is. Drawing cut points independently from 0 to sum was
+// rejected: ties favour the middle parts. It draws positions for the units or
+// the bars, whichever are fewer.
 func cut(rng *rand.Rand, n int, sum int64) []int64 {
 	parts := make([]int64, n)
 	bars := int64(n - 1)
@@ -77,8 +75,7 @@ func cut(rng *rand.Rand, n int, sum int64) []int64 {
 // takes a third of the time of a map and a sort.
 func positions(rng *rand.Rand, k int, n int64) []int64 {
 	homes := 2 * k
-	// number + 1, 0 is free; no number is more than k slots from
-	// home
+	// number + 1, 0 is free; no number is more than k slots from home
 	table := make([]int64, homes+k)
 	for found := 0; found < k; {
 		number := rng.Int64N(n)

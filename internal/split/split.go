@@ -12,14 +12,12 @@ import (
 // Method is a way to split, by its API name.
 type Method string
 
-// The methods. With the first two, the expected amount is
-// Amount/Count at every position, so that being early or late
-// gains nothing.
+// The methods. With the first two, the expected amount is Amount/Count at
+// every position, so that being early or late gains nothing.
 const (
-	// DoubleMean draws each packet uniformly from Min to twice the
-	// mean of the rest (less Min), as chat red packets do. Packets
-	// are moderately unequal. Late ones vary more, around the same
-	// mean.
+	// DoubleMean draws each packet uniformly from Min to twice the mean of
+	// the rest (less Min), as chat red packets do. Packets are moderately
+	// unequal. Late ones vary more, around the same mean.
 	DoubleMean Method = "double_mean"
 	// RandomCut cuts the amount at random points. Every division is
 	// equally likely: few large packets, many small ones.
@@ -40,8 +38,7 @@ const (
 	AmountMax int64 = 1_000_000_000_000_000
 )
 
-// Request describes a split. Amounts are in minor units of one
-// currency.
+// Request describes a split. Amounts are in minor units of one currency.
 type Request struct {
 	Count  int   // packets, 1 to CountMax
 	Amount int64 // the sum of all packets, 1 to AmountMax
@@ -54,9 +51,8 @@ type Request struct {
 	Seed *uint64
 }
 
-// Split returns Count amounts, each from Min to Max, that sum to
-// Amount. Its only error is a *RequestError, if that is
-// impossible.
+// Split returns Count amounts, each from Min to Max, that sum to Amount. Its
+// only error is a *RequestError, if that is impossible.
 func Split(r Request) ([]int64, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

@@ -62,8 +62,7 @@ func hold(r split.Request) string {
 	return ""
 }
 
-// requests draws bounds near the limit of the possible, and
-// others.
+// requests draws bounds near the limit of the possible, and others.
 var requests = rapid.Custom(func(t *rapid.T) split.Request {
 	r := split.Request{
 		Count:  rapid.OneOf(rapid.IntRange(1, 5), rapid.IntRange(1, 300)).Draw(t, "count"),

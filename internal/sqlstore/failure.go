@@ -13,8 +13,7 @@ type Failure int
 // The kinds of Failure.
 const (
 	FailureNone Failure = iota
-	// a fault of the server or network: the same statement may
-	// succeed later
+	// a fault of the server or network: the same statement may succeed later
 	FailureTransient
 	// a conflict with another transaction: the same statement may
 	// succeed at once
@@ -23,10 +22,9 @@ const (
 	FailureData      // the data itself cannot be stored
 )
 
-// mysqlFailures classifies errors of MySQL and MariaDB. An
-// unlisted error counts as a fault of the server or its set-up,
-// such as a missing grant or a full disk. It is retried, because
-// parking good claims would be worse.
+// mysqlFailures classifies errors of MySQL and MariaDB. An unlisted error
+// counts as a fault of the server or its set-up, such as a missing grant or a
+// full disk. It is retried, because parking good claims would be worse.
 var mysqlFailures = map[uint16]Failure{
 	lockWaitNumber: FailureClash,
 
@@ -55,8 +53,7 @@ const (
 	packetTooLargeNumber = 1153
 )
 
-// SQLite's primary result codes, and the two extended codes of
-// duplicates.
+// SQLite's primary result codes, and the two extended codes of duplicates.
 const (
 	sqliteBusy             = 5
 	sqliteLocked           = 6
@@ -112,9 +109,8 @@ func sqliteFailure(code int) Failure {
 	return FailureTransient
 }
 
-// IsPacketTooLarge reports whether a statement exceeded the
-// server's limit. It is a FailureData, and the server closes the
-// connection.
+// IsPacketTooLarge reports whether a statement exceeded the server's limit.
+// It is a FailureData, and the server closes the connection.
 func IsPacketTooLarge(err error) bool {
 	my, is := errors.AsType[*mysql.MySQLError](err)
 	return errors.Is(err, mysql.ErrPktTooLarge) || is && my.Number == packetTooLargeNumber

@@ -27,11 +27,10 @@ var (
 // DefaultGateEvery is the pause between attempts to reach MySQL.
 const DefaultGateEvery = time.Second
 
-// finalNumbers are refusals that only a person can fix: of a
-// user, its grants, the schema or a statement. All other
-// refusals may be temporary: a server may be joining its
-// cluster, shutting down or at its connection limit, and so may
-// a proxy in front of it.
+// finalNumbers are refusals that only a person can fix: of a user, its
+// grants, the schema or a statement. All other refusals may be temporary: a
+// server may be joining its cluster, shutting down or at its connection
+// limit, and so may a proxy in front of it.
 var finalNumbers = []uint16{
 	1044, 1045, 1049, 1129, 1130, // user, host or database refused
 	1142, 1143, 1227, 1370, // grants
@@ -49,10 +48,9 @@ type Gate struct {
 	open  atomic.Bool
 }
 
-// OpenGated opens a MySQL that may be unreachable. It makes no
-// connection. Every use of db fails with ErrUnchecked until Try
-// or Await of the gate has returned nil. check gets its own
-// pool. Errors: ErrConfig.
+// OpenGated opens a MySQL that may be unreachable. It makes no connection.
+// Every use of db fails with ErrUnchecked until Try or Await of the gate has
+// returned nil. check gets its own pool. Errors: ErrConfig.
 func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.DB, *Gate, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -70,9 +68,8 @@ func OpenGated(cfg Config, check func(context.Context, *gorm.DB) error) (*gorm.D
 	return db, g, err
 }
 
-// Try runs the check and opens the gate if it passes. After a
-// wrapped ErrAway another try may succeed. Any other error is
-// final.
+// Try runs the check and opens the gate if it passes. After a wrapped ErrAway
+// another try may succeed. Any other error is final.
 func (g *Gate) Try(ctx context.Context) error {
 	if g.open.Load() {
 		return nil
@@ -116,8 +113,7 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 	}
 }
 
-// away reports whether a server does not answer, or refuses only
-// for now.
+// away reports whether a server does not answer, or refuses only for now.
 func away(err error) bool {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is {
 		return !slices.Contains(finalNumbers, my.Number)

@@ -29,8 +29,7 @@ func one(db *gorm.DB) error {
 	return db.Raw("SELECT 1").Scan(&n).Error
 }
 
-// Otherwise unchecked MySQL could be used after an earlier check
-// failed.
+// Otherwise unchecked MySQL could be used after an earlier check failed.
 func TestGate_OpensOnceTheCheckHasPassed(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("another schema")

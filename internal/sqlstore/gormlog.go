@@ -9,9 +9,8 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// gormLog writes slow statements and gorm's own warnings to
-// slog. Errors of statements are returned to the caller and not
-// logged here.
+// gormLog writes slow statements and gorm's own warnings to slog. Errors of
+// statements are returned to the caller and not logged here.
 type gormLog struct {
 	log  *slog.Logger
 	slow time.Duration
@@ -48,8 +47,7 @@ func (l gormLog) Trace(ctx context.Context, begin time.Time, statement func() (s
 		slog.Duration("took", took), slog.Int64("rows", rows), slog.String("sql", text))
 }
 
-// ParamsFilter keeps values out of the log: they are personal
-// data.
+// ParamsFilter keeps values out of the log: they are personal data.
 func (l gormLog) ParamsFilter(_ context.Context, sql string, _ ...any) (string, []any) {
 	return sql, nil
 }

@@ -35,18 +35,15 @@ const (
 	lockWaitSeconds = 10 // the server's default, 50, would block a whole flush
 )
 
-// ErrConfig is wrapped by every error about a Config, in this
-// package and in those that build on it. The message names the
-// field.
+// ErrConfig is wrapped by every error about a Config, in this package and in
+// those that build on it. The message names the field.
 var ErrConfig = errors.New("bad configuration")
 
-// Config selects the database. Logger and one of DSN and Path
-// are required.
+// Config selects the database. Logger and one of DSN and Path are required.
 type Config struct {
 	DSN string // MySQL or MariaDB, in go-sql-driver's form
-	// Renewed returns the current DSN. New connections take their
-	// user and password from it. CheckDSN must accept it. Nil means
-	// DSN.
+	// Renewed returns the current DSN. New connections take their user and
+	// password from it. CheckDSN must accept it. Nil means DSN.
 	Renewed func() string
 	Path    string // file of an embedded SQLite, created if missing
 
@@ -74,8 +71,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate returns nil, or ErrConfig wrapped with the name of
-// the field.
+// Validate returns nil, or ErrConfig wrapped with the name of the field.
 func (c Config) Validate() error {
 	switch {
 	case c.Logger == nil:
@@ -134,10 +130,9 @@ func (c Config) open() (*sql.DB, gorm.Dialector, error) {
 	return c.openMySQL(func(connector driver.Connector) driver.Connector { return connector })
 }
 
-// openMySQL overrides what the code relies on in the operator's
-// DSN. RowsAffected counts changed rows, not matched ones. Times
-// are UTC. A call sends one statement. Session variables are
-// those of session.go.
+// openMySQL overrides what the code relies on in the operator's DSN.
+// RowsAffected counts changed rows, not matched ones. Times are UTC. A call
+// sends one statement. Session variables are those of session.go.
 func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.DB, gorm.Dialector, error) {
 	dsn, err := parseDSN(c.DSN)
 	if err != nil {
@@ -177,8 +172,7 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	return pool, gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), nil
 }
 
-// useFiles loads the certificates named by DSN parameters. They
-// turn TLS on.
+// useFiles loads the certificates named by DSN parameters. They turn TLS on.
 func useFiles(dsn *mysql.Config) error {
 	for _, name := range tlsfiles.Options {
 		if file, given := dsn.Params[name]; given && file == "" {
@@ -198,8 +192,7 @@ func useFiles(dsn *mysql.Config) error {
 	return files.Apply(dsn.TLS)
 }
 
-// renew applies the current user and password to a new
-// connection.
+// renew applies the current user and password to a new connection.
 func (c Config) renew(_ context.Context, made *mysql.Config) error {
 	now, err := parseDSN(c.Renewed())
 	if err == nil {
@@ -223,9 +216,8 @@ func parseDSN(text string) (*mysql.Config, error) {
 	return dsn, nil
 }
 
-// openSQLite allows readers beside one writer. A transaction
-// takes the write lock at its start, so it can't fail halfway
-// because of another.
+// openSQLite allows readers beside one writer. A transaction takes the write
+// lock at its start, so it can't fail halfway because of another.
 func (c Config) openSQLite() (*sql.DB, gorm.Dialector, error) {
 	query := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", sqliteBusyMs), "journal_mode(WAL)", "synchronous(FULL)",

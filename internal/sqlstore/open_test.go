@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Otherwise settings of an operator's DSN would make stored data
-// wrong.
+// Otherwise settings of an operator's DSN would make stored data wrong.
 func TestOpen_AnOperatorsDSNCannotMakeTheBooksWrong(t *testing.T) {
 	t.Parallel()
 	dsn, _, _ := strings.Cut(testenv.Database(t).DSN, "?")

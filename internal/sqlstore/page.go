@@ -31,11 +31,10 @@ func Pages[T any](key func(*T) string, fetch func(after string) ([]T, error)) it
 	}
 }
 
-// EachRow runs do for every row of a query; for fetch, see
-// Pages. It continues after failures of do and returns them
-// together, at most PageSize. It stops early when a page can't
-// be read or ctx ends; in the latter case, ctx's cause is the
-// only error.
+// EachRow runs do for every row of a query; for fetch, see Pages. It
+// continues after failures of do and returns them together, at most PageSize.
+// It stops early when a page can't be read or ctx ends; in the latter case,
+// ctx's cause is the only error.
 func EachRow[T any](ctx context.Context, key func(*T) string, fetch func(after string) ([]T, error), do func(*T) error) error {
 	var failed []error
 	for page, err := range Pages(key, fetch) {

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// table has n rows that are read page by page; reads counts the
-// pages.
+// table has n rows that are read page by page; reads counts the pages.
 type table struct {
 	n, size, reads int
 	broken         int // index of the failing read; 0 is none

@@ -14,19 +14,17 @@ import (
 // the old primary after a failover.
 var readOnlyNumbers = []uint16{1290, 1792, 1836}
 
-// failover drops all existing connections once a read-only
-// server has refused a statement. The next statement reconnects,
-// to the new primary if there is one. The driver's
-// RejectReadOnly was rejected: it drops one connection at a time
-// and hides the server's message.
+// failover drops all existing connections once a read-only server has refused
+// a statement. The next statement reconnects, to the new primary if there is
+// one. The driver's RejectReadOnly was rejected: it drops one connection at a
+// time and hides the server's message.
 type failover struct {
 	driver.Connector
 
 	refusals *atomic.Int64 // refusals by a read-only server so far
 }
 
-// Connect makes a connection that is dropped after the next
-// refusal.
+// Connect makes a connection that is dropped after the next refusal.
 func (f failover) Connect(ctx context.Context) (driver.Conn, error) {
 	made := f.refusals.Load()
 	c, err := f.Connector.Connect(ctx)
@@ -40,8 +38,7 @@ func (f failover) Connect(ctx context.Context) (driver.Conn, error) {
 	return &failoverConn{DriverConn: inner, refusals: f.refusals, made: made}, nil
 }
 
-// DriverConn is the part of the driver's connection that
-// database/sql uses.
+// DriverConn is the part of the driver's connection that database/sql uses.
 type DriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -79,8 +76,7 @@ func (c *failoverConn) QueryContext(ctx context.Context, query string, args []dr
 
 func (c *failoverConn) check(err error) {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is && slices.Contains(readOnlyNumbers, my.Number) {
-		// count only the first refusal from the old primary's
-		// connections
+		// count only the first refusal from the old primary's connections
 		c.refusals.CompareAndSwap(c.made, c.made+1)
 	}
 }

@@ -11,20 +11,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrStaleReads means that a token just written can't be read
-// back, because a proxy or driver sends reads to a lagging
-// replica. Rows that seem missing may then exist, so MySQL must
-// not be treated as restored.
+// ErrStaleReads means that a token just written can't be read back, because a
+// proxy or driver sends reads to a lagging replica. Rows that seem missing
+// may then exist, so MySQL must not be treated as restored.
 var ErrStaleReads = errors.New("sqlstore: reads do not see this process's own writes: DIBS_MYSQL_DSN must reach the primary for reads, too")
 
-// settingReadBack is the row of settings that holds the token.
-// Tokens only rise, so concurrent processes don't disturb each
-// other.
+// settingReadBack is the row of settings that holds the token. Tokens only
+// rise, so concurrent processes don't disturb each other.
 const settingReadBack = "read_back"
 
-// CheckReads writes a token on one connection and reads it on
-// another. Errors: ErrStaleReads, or the database's own. SQLite
-// has no replicas.
+// CheckReads writes a token on one connection and reads it on another.
+// Errors: ErrStaleReads, or the database's own. SQLite has no replicas.
 func CheckReads(ctx context.Context, db *gorm.DB) error {
 	if db.Name() == migrations.SQLite {
 		return nil

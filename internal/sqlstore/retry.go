@@ -16,14 +16,12 @@ const (
 	retryTries   = 5 // while a caller waits for the statement or transaction
 )
 
-// Notice is called before each retry, with the error, its kind
-// and the wait.
+// Notice is called before each retry, with the error, its kind and the wait.
 type Notice func(err error, f Failure, wait time.Duration)
 
-// Retry runs op up to five times while it fails for a reason
-// that a retry may fix: a conflict or an unreachable server. It
-// returns the last error. An error marked by Final is returned
-// at once, without the mark.
+// Retry runs op up to five times while it fails for a reason that a retry may
+// fix: a conflict or an unreachable server. It returns the last error. An
+// error marked by Final is returned at once, without the mark.
 func Retry(ctx context.Context, op func() error) error {
 	return retry(ctx, retryTries, func(error, Failure, time.Duration) {}, op)
 }

@@ -11,10 +11,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Exec runs a statement as written, with a placeholder for each
-// argument, and returns the number of changed rows. It bypasses
-// gorm's parser. Use tx.Exec for short statements or ones with
-// lists.
+// Exec runs a statement as written, with a placeholder for each argument, and
+// returns the number of changed rows. It bypasses gorm's parser. Use tx.Exec
+// for short statements or ones with lists.
 func Exec(ctx context.Context, on *gorm.DB, query string, args ...any) (changed int64, err error) {
 	result, err := on.Statement.ConnPool.ExecContext(ctx, query, args...)
 	if err != nil {
@@ -56,9 +55,8 @@ func ByKey(on *gorm.DB) string {
 	return ByIndex(on, "PRIMARY")
 }
 
-// ForUpdate ends a query and locks its rows until the
-// transaction ends. In SQLite only one transaction writes at a
-// time.
+// ForUpdate ends a query and locks its rows until the transaction ends. In
+// SQLite only one transaction writes at a time.
 func ForUpdate(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -66,9 +64,8 @@ func ForUpdate(on *gorm.DB) string {
 	return " FOR UPDATE"
 }
 
-// InShareMode ends a query and blocks changes of its rows until
-// the transaction ends. In SQLite only one transaction writes at
-// a time.
+// InShareMode ends a query and blocks changes of its rows until the
+// transaction ends. In SQLite only one transaction writes at a time.
 func InShareMode(on *gorm.DB) string {
 	if on.Name() == migrations.SQLite {
 		return ""
@@ -97,8 +94,7 @@ func Keys[T any](rows []T, key func(*T) string) []string {
 	return keys
 }
 
-// FirstIDAt is the prefix of the lowest UUIDv7 of at's
-// millisecond.
+// FirstIDAt is the prefix of the lowest UUIDv7 of at's millisecond.
 func FirstIDAt(at time.Time) string {
 	text := fmt.Sprintf("%012x", at.UnixMilli())
 	return text[:8] + "-" + text[8:]

@@ -14,15 +14,13 @@ import (
 
 type variable struct{ name, value string }
 
-// Session variables that Dibs relies on, whatever the server's
-// defaults. Every connection has them, and the operator's DSN
-// can't change them. Statements depend on nothing else: they use
-// no foreign keys, AUTO_INCREMENT, GROUP_CONCAT, division or
-// TIMESTAMP columns.
+// Session variables that Dibs relies on, whatever the server's defaults.
+// Every connection has them, and the operator's DSN can't change them.
+// Statements depend on nothing else: they use no foreign keys,
+// AUTO_INCREMENT, GROUP_CONCAT, division or TIMESTAMP columns.
 
-// The driver sets sentAtOnce as it connects. They include those
-// that would truncate or alter the reply to the query for the
-// rest.
+// The driver sets sentAtOnce as it connects. They include those that would
+// truncate or alter the reply to the query for the rest.
 var sentAtOnce = []variable{
 	{"sql_mode", strictMode},
 	{"time_zone", "'+00:00'"},                    // times in the database are UTC
@@ -49,14 +47,12 @@ var setIfOther = []variable{
 	{"tx_isolation", "'REPEATABLE-READ'"},
 	{"transaction_read_only", "OFF"},
 	{"tx_read_only", "OFF"},
-	// MariaDB: else a flush fails whenever a row changed since its
-	// start
+	// MariaDB: else a flush fails whenever a row changed since its start
 	{"innodb_snapshot_isolation", "OFF"},
 	{"unique_checks", "ON"},           // else unique indexes may get duplicates
 	{"check_constraint_checks", "ON"}, // MariaDB
 	{"sql_safe_updates", "OFF"},       // else an UPDATE without a key is refused
-	// else ids with a common prefix are unordered, and pages skip
-	// some
+	// else ids with a common prefix are unordered, and pages skip some
 	{"max_sort_length", "1024"},
 	// MariaDB: else long statements are ended; contexts limit them
 	{"max_statement_time", "0"},
@@ -132,8 +128,7 @@ func pin(ctx context.Context, c DriverConn, variables []variable) error {
 	return err
 }
 
-// isValue reports whether a value shown by the server equals a
-// literal.
+// isValue reports whether a value shown by the server equals a literal.
 func isValue(shown, literal string) bool {
 	if number, err := strconv.ParseFloat(shown, 64); err == nil { // MariaDB shows 0 as 0.000000
 		shown = strconv.FormatFloat(number, 'f', -1, 64)

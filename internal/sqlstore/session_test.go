@@ -43,8 +43,7 @@ var odd = []struct{ name, value, want string }{
 	{"default_storage_engine", "MyISAM", "InnoDB"},
 }
 
-// Otherwise claims would differ or fail on servers with other
-// defaults.
+// Otherwise claims would differ or fail on servers with other defaults.
 func TestOpen_WhateverTheDefaultsOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)

@@ -10,15 +10,13 @@ import (
 	"gorm.io/gorm"
 )
 
-// Now is the time at the database's precision: UTC,
-// milliseconds.
+// Now is the time at the database's precision: UTC, milliseconds.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 const (
 	// TimeLayout is the text of a UTC time in MySQL and SQLite.
 	TimeLayout = "2006-01-02 15:04:05.000"
-	// RowBytes is the usual length of a row in a statement, in
-	// bytes.
+	// RowBytes is the usual length of a row in a statement, in bytes.
 	RowBytes = 256
 )
 
@@ -128,8 +126,7 @@ func (s *Statement) TimeOrNull(t *time.Time) {
 	s.Time(*t)
 }
 
-// Cut returns the first n characters of s, with U+FFFD for
-// invalid UTF-8.
+// Cut returns the first n characters of s, with U+FFFD for invalid UTF-8.
 func Cut(s string, n int) string {
 	runes := []rune(strings.ToValidUTF8(s, "\ufffd"))
 	return string(runes[:min(n, len(runes))])

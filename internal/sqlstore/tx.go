@@ -14,17 +14,15 @@ import (
 // InSnapshot runs read in a read-only transaction that sees one
 // moment of the database.
 func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *gorm.DB) error) error {
-	// its transactions are snapshots, and its driver takes no
-	// options
+	// its transactions are snapshots, and its driver takes no options
 	if db.Name() == migrations.SQLite {
 		return db.WithContext(ctx).Transaction(read)
 	}
 	return db.WithContext(ctx).Transaction(read, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 }
 
-// InTxBrief runs change in a transaction that waits only a
-// second for each lock; see IsLockWait. SQLite has no such
-// locks.
+// InTxBrief runs change in a transaction that waits only a second for each
+// lock; see IsLockWait. SQLite has no such locks.
 func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *gorm.DB) error) error {
 	if db.Name() == migrations.SQLite {
 		return db.WithContext(ctx).Transaction(change)
@@ -49,8 +47,7 @@ func setLockWait(conn *gorm.DB, seconds int) error {
 	return conn.Exec("SET SESSION "+lockWaitVariable+" = ?", seconds).Error
 }
 
-// restoreLockWait undoes what InTxBrief set, or drops the
-// connection.
+// restoreLockWait undoes what InTxBrief set, or drops the connection.
 func restoreLockWait(ctx context.Context, conn *gorm.DB, seconds int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 	defer cancel()

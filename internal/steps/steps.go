@@ -19,9 +19,8 @@ func (s *Steps) At(name string) {
 	}
 }
 
-// Observe runs observe at every later step, in the step's
-// goroutine; nil stops that. Only tests call it, through
-// export_test.go.
+// Observe runs observe at every later step, in the step's goroutine; nil
+// stops that. Only tests call it, through export_test.go.
 func (s *Steps) Observe(observe func(name string)) {
 	if observe == nil {
 		s.observer.Store(nil)

@@ -24,8 +24,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// OnEachStore runs a test on the SQL server and on the embedded
-// SQLite.
+// OnEachStore runs a test on the SQL server and on the embedded SQLite.
 func OnEachStore(t *testing.T, test func(t *testing.T, db *gorm.DB)) {
 	t.Helper()
 	OnEachStoreNamed(t, func(t *testing.T, db *gorm.DB, _ string) { test(t, db) })
@@ -39,8 +38,7 @@ func OnEachStoreNamed(t *testing.T, test func(t *testing.T, db *gorm.DB, store s
 	})
 }
 
-// OpenServer opens a new database with the latest schema on the
-// SQL server.
+// OpenServer opens a new database with the latest schema on the SQL server.
 func OpenServer(t testing.TB) *gorm.DB {
 	t.Helper()
 	return OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})

@@ -9,8 +9,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// Dumped maps the tables that a flush writes to their generated
-// columns.
+// Dumped maps the tables that a flush writes to their generated columns.
 var Dumped = map[string]string{
 	"definitions": "", "lots": "id remaining", "claims": "", "streams": "", "stream_positions": "", "stock_flushes": "", "parked_events": "",
 	"packets": "", "packet_batches": "", "stock_moves": "", "outbox": "", "claim_orders": "", "hold_cursors": "",

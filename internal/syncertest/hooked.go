@@ -10,9 +10,8 @@ import (
 	"dibs/lua"
 )
 
-// Hooks are called with the name of each command, in lower case,
-// or of its script. For a pipeline it is "pipeline " and the
-// name of its first command.
+// Hooks are called with the name of each command, in lower case, or of its
+// script. For a pipeline it is "pipeline " and the name of its first command.
 type Hooks struct {
 	Before func(name string) error // an error replaces the reply: nothing is sent
 	After  func(name string)
@@ -35,8 +34,7 @@ func Hooked(t testing.TB, rdb *redis.Client, opts lua.Options, hooks Hooks) *lua
 	return scripts
 }
 
-// Without returns scripts over a Redis that never gets the given
-// one.
+// Without returns scripts over a Redis that never gets the given one.
 func (h *Stack) Without(script string) *lua.Scripts {
 	h.T.Helper()
 	return Hooked(h.T, h.Redis, lua.Options{}, Hooks{Before: func(name string) error {

@@ -13,8 +13,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// OpenPackets makes a packet campaign, loads it into Redis and
-// adds batches.
+// OpenPackets makes a packet campaign, loads it into Redis and adds batches.
 func (h *Stack) OpenPackets(batches ...models.PacketBatch) string {
 	h.T.Helper()
 	id := h.Create(0, func(c *models.Campaign) {

@@ -46,8 +46,7 @@ func OpenRedis(t testing.TB) *redis.Client {
 	return server.(*testenv.RedisServer).Client() //nolint:forcetypeassert // see above
 }
 
-// OpenScripts returns scripts on OpenRedis, with Partitions
-// claim streams.
+// OpenScripts returns scripts on OpenRedis, with Partitions claim streams.
 func OpenScripts(t testing.TB) *lua.Scripts {
 	t.Helper()
 	return ScriptsOn(t, OpenRedis(t), Partitions)
@@ -108,8 +107,7 @@ func Claim(t *testing.T, scripts *lua.Scripts, id string) models.Outcome {
 	return replies[0].Outcome
 }
 
-// settle is how long a loader waits for reports; tests make them
-// before.
+// settle is how long a loader waits for reports; tests make them before.
 const settle = 10 * time.Millisecond
 
 // NewLoader makes a loader that logs nothing.
@@ -125,8 +123,7 @@ func NewMaintainer(t testing.TB, db *gorm.DB, scripts *lua.Scripts, idle time.Du
 	return lots.NewKeeper(NewLoader(t, db, scripts), idle, nil)
 }
 
-// ApplyOutbox applies all unapplied rows of the outbox, of any
-// age.
+// ApplyOutbox applies all unapplied rows of the outbox, of any age.
 func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	t.Helper()
 	var rows []models.OutboxRow
@@ -142,8 +139,7 @@ func Unapplied(t testing.TB, db *gorm.DB) (n int64) {
 	return n
 }
 
-// NewRegistry makes a registry of consumer groups in its own
-// database.
+// NewRegistry makes a registry of consumer groups in its own database.
 func NewRegistry(t testing.TB, scripts *lua.Scripts, groups ...string) *retention.Registry {
 	t.Helper()
 	db := OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
@@ -167,15 +163,13 @@ func Trimming(t testing.TB, rdb redis.UniversalClient, partitions int, groups ..
 	}
 }
 
-// NewTrimmer makes a trimmer of one claim stream, with its own
-// registry.
+// NewTrimmer makes a trimmer of one claim stream, with its own registry.
 func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *retention.Trimmer {
 	t.Helper()
 	return retention.NewTrimmer(Trimming(t, rdb, 1, groups...))
 }
 
-// RawInsert times the upper bound: rows only, 1,000 a
-// transaction.
+// RawInsert times the upper bound: rows only, 1,000 a transaction.
 func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
 	b.Helper()
 	pool, err := db.DB()

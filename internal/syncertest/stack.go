@@ -142,8 +142,7 @@ func Asks(prefix string, n int) []lua.ClaimRequest {
 	return reqs
 }
 
-// Sync applies each stream to MySQL up to its end, as the
-// consumer does.
+// Sync applies each stream to MySQL up to its end, as the consumer does.
 func (h *Stack) Sync() {
 	h.T.Helper()
 	SyncStreams(h.T, h.DB, h.Redis, h.Scripts, h.Writer)
@@ -161,8 +160,7 @@ func SyncStreams(t testing.TB, db *gorm.DB, rdb redis.UniversalClient, scripts *
 	}, time.Minute, time.Millisecond)
 }
 
-// Apply passes the unapplied entries of all claim streams to a
-// writer.
+// Apply passes the unapplied entries of all claim streams to a writer.
 func Apply(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partitions int) {
 	t.Helper()
 	for p := range partitions {
@@ -188,8 +186,7 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 	}
 }
 
-// recoverOne does what the consumer does after Redis lost a
-// partition's data.
+// recoverOne does what the consumer does after Redis lost a partition's data.
 func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int, at models.Offset) {
 	t.Helper()
 	scripts := ScriptsOn(t, rdb, lua.PartitionsMax)
@@ -236,8 +233,7 @@ func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *
 	return read.Upto, true
 }
 
-// Evict evicts lots idle for the given time, and returns their
-// number.
+// Evict evicts lots idle for the given time, and returns their number.
 func (h *Stack) Evict(idle time.Duration) int {
 	h.T.Helper()
 	n, err := NewMaintainer(h.T, h.DB, h.Scripts, idle).Evict(h.T.Context())
@@ -245,8 +241,7 @@ func (h *Stack) Evict(idle time.Duration) int {
 	return n
 }
 
-// KeysOf returns a campaign's existing keys, without the common
-// prefix.
+// KeysOf returns a campaign's existing keys, without the common prefix.
 func (h *Stack) KeysOf(id string) []string {
 	h.T.Helper()
 	base := lua.KeysOf(id, 0).State
@@ -370,8 +365,7 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 	return done
 }
 
-// ParkedRows counts a campaign's parked events that match a
-// condition.
+// ParkedRows counts a campaign's parked events that match a condition.
 func (h *Stack) ParkedRows(id, where string) int {
 	h.T.Helper()
 	var n int
@@ -395,8 +389,7 @@ func (h *Stack) Refusing() string {
 	return id
 }
 
-// Take makes claims, waits for their rows, and returns their
-// ids.
+// Take makes claims, waits for their rows, and returns their ids.
 func (h *Stack) Take(campaignID string, reqs ...lua.ClaimRequest) (ids []string) {
 	h.T.Helper()
 	for _, reply := range h.Claim(campaignID, reqs...) {

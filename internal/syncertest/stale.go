@@ -18,10 +18,9 @@ import (
 	"dibs/internal/testenv"
 )
 
-// StaleReads opens a database as if behind a proxy that sends
-// reads to a replica. After lag, non-locking queries outside
-// transactions read the rows of that moment. Everything else
-// reaches the database. catchUp ends that.
+// StaleReads opens a database as if behind a proxy that sends reads to a
+// replica. After lag, non-locking queries outside transactions read the rows
+// of that moment. Everything else reaches the database. catchUp ends that.
 func StaleReads(t testing.TB, dsn string) (db *gorm.DB, lag, catchUp func()) {
 	t.Helper()
 	primary, err := mysql.ParseDSN(dsn)
@@ -77,8 +76,7 @@ func copyTables(t testing.TB, pool *sql.DB, from, to string) {
 	require.NoError(t, err)
 }
 
-// router makes connections that switch between two databases of
-// a server.
+// router makes connections that switch between two databases of a server.
 type router struct {
 	driver.Connector
 
@@ -135,8 +133,7 @@ func (c *routed) PrepareContext(ctx context.Context, query string) (driver.Stmt,
 	return c.DriverConn.PrepareContext(ctx, query)
 }
 
-// QueryContext reads from the replica, unless in a transaction
-// or locking.
+// QueryContext reads from the replica, unless in a transaction or locking.
 func (c *routed) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	if err := c.use(ctx, c.where(query)); err != nil {
 		return nil, err

@@ -34,8 +34,7 @@ func (s *Stream) Add(n int) {
 	}
 }
 
-// Read reads up to n new entries for a group, and returns their
-// ids.
+// Read reads up to n new entries for a group, and returns their ids.
 func (s *Stream) Read(group string, n int64) []string {
 	s.T.Helper()
 	got, err := s.Redis.XReadGroup(s.T.Context(), &redis.XReadGroupArgs{

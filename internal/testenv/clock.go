@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoClock means that this machine can't give a program its
-// own clock.
+// errNoClock means that this machine can't give a program its own clock.
 var errNoClock = errors.New("testenv: no server can have a clock of its own here; " +
 	"it takes cc, and a Linux where the server is installed as a program")
 

@@ -25,8 +25,7 @@ func RedisCluster(t testing.TB, masters int) []string {
 	return RedisClusterOf(t, masters, func(int) []string { return nil })
 }
 
-// RedisClusterOf is RedisCluster with redis.conf lines for each
-// node.
+// RedisClusterOf is RedisCluster with redis.conf lines for each node.
 func RedisClusterOf(t testing.TB, masters int, conf func(node int) []string) []string {
 	t.Helper()
 	require.Positive(t, masters, "masters")

@@ -16,9 +16,8 @@ type Commands struct {
 	names map[string]bool
 }
 
-// Sent returns the recorded names, sorted; those of XGROUP,
-// XINFO and MEMORY with their second word. Commands sent on
-// connect are left out.
+// Sent returns the recorded names, sorted; those of XGROUP, XINFO and MEMORY
+// with their second word. Commands sent on connect are left out.
 func (c *Commands) Sent() (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,8 +32,7 @@ func (c *control) Stop() {
 // and port. It returns once the data is loaded.
 func (c *control) Start() { c.t.Helper(); require.NoError(c.t, c.srv.start()) }
 
-// Pause freezes the server (SIGSTOP): connections stay open
-// without replies.
+// Pause freezes the server (SIGSTOP): connections stay open without replies.
 func (c *control) Pause() {
 	c.t.Helper()
 	c.requireOwn()

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoDisk means that this machine does not permit mounting a
-// disk.
+// errNoDisk means that this machine does not permit mounting a disk.
 var errNoDisk = errors.New("testenv: no disk can be mounted here; " +
 	"it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
 
@@ -92,8 +91,7 @@ func unmount(path string) {
 	_ = exec.Command("umount", "-l", path).Run() //nolint:noctx // it ends at once; nothing is mounted there for most
 }
 
-// unmountAll detaches the disks that a killed run left in a
-// folder.
+// unmountAll detaches the disks that a killed run left in a folder.
 func unmountAll(folder string) {
 	disks, _ := filepath.Glob(filepath.Join(folder, diskPrefix+"*"))
 	for _, path := range disks {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Images for machines without the server programs. Tests need
-// nothing newer.
+// Images for machines without the server programs. Tests need nothing newer.
 const (
 	redisImage   = "redis:7.4-alpine"
 	mariaDBImage = "mariadb:10.11"
@@ -87,8 +86,7 @@ func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 	}
 }
 
-// onParentDeath is a signal that the client forwards to the
-// server.
+// onParentDeath is a signal that the client forwards to the server.
 func (container) onParentDeath() syscall.Signal { return syscall.SIGTERM }
 
 func (c container) remove() {

@@ -60,9 +60,8 @@ func newFolder(name string) (string, func(), error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// folderParent prefers memory: servers that sync each commit are
-// several times faster there. A killed process loses no more
-// than on disk.
+// folderParent prefers memory: servers that sync each commit are several
+// times faster there. A killed process loses no more than on disk.
 func folderParent() string {
 	const memory = "/dev/shm"
 	var fs syscall.Statfs_t

@@ -20,14 +20,12 @@ func Pick(short, full int) int {
 	return short
 }
 
-// uniqueIDMax leaves space for a suffix within a campaign id's
-// 64 characters.
+// uniqueIDMax leaves space for a suffix within a campaign id's 64 characters.
 const uniqueIDMax = 48
 
-// UniqueID returns an id unique to this call: the prefix, the
-// test's name in lower case and 8 random hex digits, at most 48
-// characters of a-z, 0-9 and "-". It is valid as a campaign id,
-// a user id or part of a key.
+// UniqueID returns an id unique to this call: the prefix, the test's name in
+// lower case and 8 random hex digits, at most 48 characters of a-z, 0-9 and
+// "-". It is valid as a campaign id, a user id or part of a key.
 func UniqueID(t testing.TB, prefix string) string {
 	t.Helper()
 	var random [4]byte
@@ -40,8 +38,7 @@ func UniqueID(t testing.TB, prefix string) string {
 	return strings.Trim(name, "-") + suffix
 }
 
-// plain lowers letters and replaces all but ASCII letters and
-// digits by "-".
+// plain lowers letters and replaces all but ASCII letters and digits by "-".
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

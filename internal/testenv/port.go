@@ -14,9 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Ports are below every system's range for outgoing connections:
-// a client could take a port of that range between a server's
-// Kill and Start.
+// Ports are below every system's range for outgoing connections: a client
+// could take a port of that range between a server's Kill and Start.
 const (
 	portMin   = 12000
 	portMax   = 32000
@@ -47,8 +46,7 @@ func reservePort() (port int, release func(), err error) {
 	return 0, nil, errNoPort
 }
 
-// Port returns a free TCP port of 127.0.0.1, reserved until the
-// test ends.
+// Port returns a free TCP port of 127.0.0.1, reserved until the test ends.
 func Port(t testing.TB) int {
 	t.Helper()
 	port, release, err := reservePort()
@@ -69,8 +67,7 @@ func portFree(port int) bool {
 // loopback returns 127.0.0.1:port.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// Addr returns a free address of 127.0.0.1, reserved until the
-// test ends.
+// Addr returns a free address of 127.0.0.1, reserved until the test ends.
 func Addr(t testing.TB) string {
 	t.Helper()
 	port, release, err := reservePort()

@@ -53,8 +53,7 @@ func findProgram(names ...string) (string, error) {
 	return "", errNoProgram
 }
 
-// asRoot returns the argument that database servers require to
-// run as root.
+// asRoot returns the argument that database servers require to run as root.
 func asRoot() []string {
 	if os.Getuid() != 0 {
 		return nil

@@ -23,8 +23,7 @@ type Program struct {
 	said  []error
 }
 
-// NewProgram makes a Program; its servers can start until ctx
-// ends.
+// NewProgram makes a Program; its servers can start until ctx ends.
 func NewProgram(ctx context.Context) *Program { return &Program{ctx: ctx} }
 
 // ErrServer is wrapped by every failure of a Program.
@@ -45,8 +44,7 @@ func (*Program) Logf(string, ...any) {}
 // Fatalf aborts the function of Try.
 func (p *Program) Fatalf(f string, args ...any) { p.Errorf(f, args...); p.FailNow() }
 
-// Skip fails, too: what a machine lacks is an error of a
-// program.
+// Skip fails, too: what a machine lacks is an error of a program.
 func (p *Program) Skip(args ...any) { p.Errorf("%s", fmt.Sprint(args...)); p.FailNow() }
 
 // Cleanup registers fn for Close.

@@ -12,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy starts a toxiproxy in this process in front of upstream
-// (host:port) and stops it with the test. Its address is Listen.
-// Stop and Start cut and restore it. Toxics.AddToxicJson adds
-// delays, cuts and limits.
+// Proxy starts a toxiproxy in this process in front of upstream (host:port)
+// and stops it with the test. Its address is Listen. Stop and Start cut and
+// restore it. Toxics.AddToxicJson adds delays, cuts and limits.
 func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())

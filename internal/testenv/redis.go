@@ -27,10 +27,9 @@ type RedisServer struct {
 	addr string
 }
 
-// Redis starts the test's own Redis, empty, without persistence,
-// and ends it with the test. Each conf is a redis.conf line
-// ("appendonly yes", "maxmemory 3mb") that overrides the
-// defaults.
+// Redis starts the test's own Redis, empty, without persistence, and ends it
+// with the test. Each conf is a redis.conf line ("appendonly yes", "maxmemory
+// 3mb") that overrides the defaults.
 func Redis(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
 	return ownRedis(t, "", conf)
@@ -41,8 +40,7 @@ func ownRedis(t testing.TB, program string, conf []string) *RedisServer {
 	return newRedis(t, program, conf, nil)
 }
 
-// newRedis is ownRedis with environment variables, for a local
-// program.
+// newRedis is ownRedis with environment variables, for a local program.
 func newRedis(t testing.TB, program string, conf, env []string) *RedisServer {
 	t.Helper()
 	srv, addr, closeAll, err := startRedis(program, conf, 0, env...)
@@ -51,10 +49,9 @@ func newRedis(t testing.TB, program string, conf, env []string) *RedisServer {
 	return &RedisServer{control: control{t: t, srv: srv}, addr: addr}
 }
 
-// SharedRedis returns the Redis shared by all tests of this
-// binary, without persistence. Tests must use their own campaign
-// ids (UniqueID), never flush it, and can't Kill, Stop or Pause
-// it.
+// SharedRedis returns the Redis shared by all tests of this binary, without
+// persistence. Tests must use their own campaign ids (UniqueID), never flush
+// it, and can't Kill, Stop or Pause it.
 func SharedRedis(t testing.TB) *RedisServer {
 	t.Helper()
 	one, err := sharedRedis()
@@ -111,8 +108,7 @@ func startRedis(program string, conf []string, busPort int, env ...string) (srv 
 	return srv, addr, closeAll, nil
 }
 
-// redisHost runs the program, for "" an installed redis-server,
-// else Docker.
+// redisHost runs the program, for "" an installed redis-server, else Docker.
 func redisHost(p home, program string, conf []string, busPort int) (host, error) {
 	var err error
 	if program == "" {
@@ -188,8 +184,7 @@ func pingRedis(ctx context.Context, addr string) error {
 	return c.Ping(ctx).Err() // an error while it loads its data
 }
 
-// newClient makes a client that never retries and respects its
-// context.
+// newClient makes a client that never retries and respects its context.
 func newClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 }

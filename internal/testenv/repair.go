@@ -13,11 +13,10 @@ import (
 // tool is missing.
 var errNoRepair = errors.New("testenv: no tool to repair an append-only file")
 
-// StartRepaired is Start for a server with "aof-load-truncated
-// no". If a crash in the middle of a write prevents the start,
-// it repairs the file with redis-check-aof, as an operator
-// would, and starts again. It returns the number of repairs: 0
-// or 1.
+// StartRepaired is Start for a server with "aof-load-truncated no". If a
+// crash in the middle of a write prevents the start, it repairs the file with
+// redis-check-aof, as an operator would, and starts again. It returns the
+// number of repairs: 0 or 1.
 func (r *RedisServer) StartRepaired() (repairs int) {
 	r.t.Helper()
 	err := r.srv.start()

@@ -19,10 +19,9 @@ type ReplicatedCluster struct {
 	nodes   []*RedisServer // masters, then replicas
 }
 
-// RedisReplicatedCluster starts a cluster of masters with a
-// replica each, and ends it with the test. The cluster declares
-// a master dead after nodeTimeout. Each conf is a redis.conf
-// line for every node.
+// RedisReplicatedCluster starts a cluster of masters with a replica each, and
+// ends it with the test. The cluster declares a master dead after
+// nodeTimeout. Each conf is a redis.conf line for every node.
 func RedisReplicatedCluster(t testing.TB, masters int, nodeTimeout time.Duration, conf ...string) *ReplicatedCluster {
 	t.Helper()
 	c := &ReplicatedCluster{t: t}
@@ -155,9 +154,8 @@ func (c *ReplicatedCluster) MoveSlot(key string, pause time.Duration) {
 	c.BeginMove(key)(pause)
 }
 
-// BeginMove marks a slot as migrating: its master still has all
-// keys, and refers clients to the next for missing ones. move
-// moves the keys.
+// BeginMove marks a slot as migrating: its master still has all keys, and
+// refers clients to the next for missing ones. move moves the keys.
 func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration)) {
 	c.t.Helper()
 	from := c.MasterOf(key)

@@ -17,8 +17,7 @@ import (
 
 const sentinelMaster = "dibs"
 
-// SentinelSet is a set of Sentinels for one Redis and its
-// replicas.
+// SentinelSet is a set of Sentinels for one Redis and its replicas.
 type SentinelSet struct {
 	t       testing.TB
 	addrs   []string
@@ -93,8 +92,7 @@ func (s *SentinelSet) AwaitPromotion(dead *RedisServer) time.Time {
 	return time.Now()
 }
 
-// Replicate makes a Redis a replica of another and waits for its
-// data.
+// Replicate makes a Redis a replica of another and waits for its data.
 func Replicate(t testing.TB, replica, primary *RedisServer) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr())

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Time limits of servers, generous because test machines are
-// busy.
+// Time limits of servers, generous because test machines are busy.
 const (
 	startTimeout  = 90 * time.Second
 	stopTimeout   = 30 * time.Second
@@ -27,20 +26,17 @@ var errNotRunning = errors.New("testenv: the server is not running")
 
 // host runs a server: as a local process, or in a container.
 type host interface {
-	// command returns a new command that runs the server in the
-	// foreground.
+	// command returns a new command that runs the server in the foreground.
 	command() *exec.Cmd
 	// signal sends a signal to command's server.
 	signal(running *os.Process, sig syscall.Signal) error
-	// onParentDeath is sent to the command when the test binary is
-	// killed.
+	// onParentDeath is sent to the command when the test binary is killed.
 	onParentDeath() syscall.Signal
 	// remove deletes what outlives the command.
 	remove()
 }
 
-// server can be started, killed and restarted on the same data
-// and port.
+// server can be started, killed and restarted on the same data and port.
 type server struct {
 	name  string // for messages
 	host  host

@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errNoSQLServer means that this machine has neither MariaDB nor
-// MySQL.
+// errNoSQLServer means that this machine has neither MariaDB nor MySQL.
 var errNoSQLServer = errors.New("testenv: neither mariadbd nor mysqld is installed and no Docker engine answers: " +
 	"install MariaDB 10.6 or newer (Debian and Ubuntu: mariadb-server; Homebrew: mariadb), or run `make servers`, which does it")
 
@@ -33,12 +32,11 @@ type MySQLServer struct {
 	addr string
 }
 
-// SQLServer starts the test's own MariaDB, or MySQL if only that
-// is installed, with durable commits
-// (innodb_flush_log_at_trx_commit=1), and ends it with the test.
-// Each option is a server argument ("--max-connections=20",
-// "--datadir=..."). Database is far cheaper for a plain
-// database.
+// SQLServer starts the test's own MariaDB, or MySQL if only that is
+// installed, with durable commits (innodb_flush_log_at_trx_commit=1), and
+// ends it with the test. Each option is a server argument
+// ("--max-connections=20", "--datadir=..."). Database is far cheaper for a
+// plain database.
 func SQLServer(t testing.TB, options ...string) *MySQLServer {
 	t.Helper()
 	srv, addr, closeAll, err := startSQL(options)
@@ -50,10 +48,9 @@ func SQLServer(t testing.TB, options ...string) *MySQLServer {
 // Addr returns host:port.
 func (s *MySQLServer) Addr() string { return s.addr }
 
-// DSN returns a go-sql-driver DSN for a database of this server
-// (parseTime, interpolateParams, UTC). It creates a missing
-// database if the server runs. An empty name gives a DSN without
-// a database.
+// DSN returns a go-sql-driver DSN for a database of this server (parseTime,
+// interpolateParams, UTC). It creates a missing database if the server runs.
+// An empty name gives a DSN without a database.
 func (s *MySQLServer) DSN(db string) string {
 	s.t.Helper()
 	if db != "" && s.srv.isRunning() {
@@ -167,8 +164,7 @@ func isMariaDB(program string) bool {
 	return strings.Contains(string(out), "MariaDB")
 }
 
-// dsn returns the DSN of a database at addr, as production code
-// expects it.
+// dsn returns the DSN of a database at addr, as production code expects it.
 func dsn(addr, db string) string {
 	c := mysql.NewConfig()
 	c.User = "root"

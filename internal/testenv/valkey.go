@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Valkey is Redis with a Valkey. Without one, the test is
-// skipped and says what to install. Each such test also runs on
-// the usual server.
+// Valkey is Redis with a Valkey. Without one, the test is skipped and says
+// what to install. Each such test also runs on the usual server.
 func Valkey(t testing.TB, conf ...string) *RedisServer {
 	t.Helper()
 	program, err := findProgram("valkey-server")

@@ -36,11 +36,10 @@ func Take(has func(option string) string, del func(option string)) Files {
 	return files
 }
 
-// Apply configures c with the files. With a private authority,
-// servers certified by any other are refused. The client's
-// certificate is reread for each connection, so that it can be
-// replaced. While its two files don't match, the last valid one
-// is used. Errors name the option.
+// Apply configures c with the files. With a private authority, servers
+// certified by any other are refused. The client's certificate is reread for
+// each connection, so that it can be replaced. While its two files don't
+// match, the last valid one is used. Errors name the option.
 func (f Files) Apply(c *tls.Config) error {
 	if file := f[CA]; file != "" {
 		pool, err := Authorities(file)
@@ -70,8 +69,7 @@ func (f Files) Apply(c *tls.Config) error {
 	return nil
 }
 
-// Authorities returns the certificates in a PEM file, and no
-// others.
+// Authorities returns the certificates in a PEM file, and no others.
 func Authorities(file string) (*x509.CertPool, error) {
 	text, err := read(file)
 	if err != nil {

@@ -30,8 +30,7 @@ type Span struct{ trace.Span }
 // parents reads and writes W3C's traceparent.
 type parents = propagation.TraceContext
 
-// Request starts a request's span, as a child of the one in its
-// header.
+// Request starts a request's span, as a child of the one in its header.
 func (t *Tracer) Request(r *http.Request, route, requestID string) (*http.Request, *Span) {
 	if t == nil {
 		return r, nil
@@ -66,9 +65,8 @@ func (t *Tracer) Sampled(ctx context.Context) *Span {
 	return nil
 }
 
-// Shared starts a span of work done once for many. It belongs to
-// the first one's trace and is linked with all, both ways. It is
-// nil if of is empty.
+// Shared starts a span of work done once for many. It belongs to the first
+// one's trace and is linked with all, both ways. It is nil if of is empty.
 func (t *Tracer) Shared(name string, of []*Span, about ...attribute.KeyValue) *Span {
 	if t == nil || len(of) == 0 {
 		return nil
@@ -85,8 +83,7 @@ func (t *Tracer) Shared(name string, of []*Span, about ...attribute.KeyValue) *S
 	return &Span{span}
 }
 
-// Received starts the span of an event from a stream with this
-// traceparent.
+// Received starts the span of an event from a stream with this traceparent.
 func (t *Tracer) Received(ctx context.Context, name, parent string, about ...attribute.KeyValue) (context.Context, *Span) {
 	if t == nil || parent == "" {
 		return ctx, nil

@@ -24,8 +24,7 @@ const Group = "webhooks"
 // another process took over delivery.
 var ErrReplaced = errors.New("webhooks: another process delivers")
 
-// DefaultGiveUpAfter is how long an event is retried before it
-// is parked.
+// DefaultGiveUpAfter is how long an event is retried before it is parked.
 const DefaultGiveUpAfter = 24 * time.Hour
 
 const (
@@ -37,8 +36,7 @@ const (
 	finishWithin = 5 * time.Second // of a stop, for requests in progress
 	laneMemory   = 256             // events of a lane in memory; more wait in the table
 	nameMemory   = 2048            // the same of an endpoint
-	// of a lane, read at once; up to so many events may repeat after
-	// a crash
+	// of a lane, read at once; up to so many events may repeat after a crash
 	pageRows = 200
 )
 
@@ -47,12 +45,10 @@ type Config struct {
 	DB        *gorm.DB
 	Endpoints func() Endpoints // the current ones
 	Private   bool             // allows endpoints with private addresses
-	// Proxy returns the proxy for a remote endpoint, or nil. The
-	// proxy then checks addresses, not this process. A nil Proxy
-	// means none.
+	// Proxy returns the proxy for a remote endpoint, or nil. The proxy then
+	// checks addresses, not this process. A nil Proxy means none.
 	Proxy func(endpoint *url.URL) (*url.URL, error)
-	// GiveUpAfter is how long an event is retried; 0 is
-	// DefaultGiveUpAfter.
+	// GiveUpAfter is how long an event is retried; 0 is DefaultGiveUpAfter.
 	GiveUpAfter time.Duration
 	Logger      *slog.Logger
 	Registerer  prometheus.Registerer
@@ -109,11 +105,10 @@ func New(cfg Config) *Dispatcher {
 	return d
 }
 
-// Run delivers submitted events until consume returns. It
-// settles with an error those neither delivered nor in the
-// table. Requests in progress have five seconds to end, or none
-// if ctx ended by ErrReplaced. It may be called again after it
-// has returned.
+// Run delivers submitted events until consume returns. It settles with an
+// error those neither delivered nor in the table. Requests in progress have
+// five seconds to end, or none if ctx ended by ErrReplaced. It may be called
+// again after it has returned.
 func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -149,8 +144,7 @@ func (d *Dispatcher) begin(ctx, finishing context.Context) {
 	d.spilling = nil
 }
 
-// recover starts the lanes with events in the table. It waits
-// for MySQL.
+// recover starts the lanes with events in the table. It waits for MySQL.
 func (d *Dispatcher) recover(ctx context.Context) error {
 	var found []left
 	err := sqlstore.RetryForever(ctx, d.warnStore(ctx), func() (err error) {
@@ -301,9 +295,8 @@ func (d *Dispatcher) spill(l *lane, items []*item) {
 	}
 }
 
-// write inserts spilled events into the table, in order, until
-// ctx ends. While MySQL is unreachable, it and all later events
-// wait.
+// write inserts spilled events into the table, in order, until ctx ends.
+// While MySQL is unreachable, it and all later events wait.
 func (d *Dispatcher) write(ctx context.Context) {
 	for {
 		select {

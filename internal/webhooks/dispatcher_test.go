@@ -39,8 +39,7 @@ type got struct {
 	seq  int64
 }
 
-// receiver is an endpoint that verifies every delivery with the
-// newer secret.
+// receiver is an endpoint that verifies every delivery with the newer secret.
 type receiver struct {
 	*httptest.Server
 
@@ -91,8 +90,7 @@ func newReceiver(t *testing.T) *receiver {
 
 func (r *receiver) answers(how func(got) int) { r.answer.Store(&how) }
 
-// seqs returns the seqs of accepted claims, in order of first
-// arrival.
+// seqs returns the seqs of accepted claims, in order of first arrival.
 func (r *receiver) seqs(campaign string) (seqs []int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,8 +240,7 @@ func TestDispatcher_AReceiverThatFailsGetsAllOfItInOrder(t *testing.T) {
 	})
 }
 
-// A campaign that an endpoint refuses or stalls on must not
-// delay its others.
+// A campaign that an endpoint refuses or stalls on must not delay its others.
 func TestDispatcher_ACampaignDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -357,9 +354,8 @@ func TestDispatcher_WhatWasUnderWayComesFirst(t *testing.T) {
 	require.Equal(t, upTo(1, 300), seqs[:300])
 }
 
-// While MySQL is down no event may be settled unless its
-// receiver has it. A stop must settle it with an error, so that
-// it comes again.
+// While MySQL is down no event may be settled unless its receiver has it. A
+// stop must settle it with an error, so that it comes again.
 func TestDispatcher_SettlesNothingThatIsNowhere(t *testing.T) {
 	t.Parallel()
 	db, bad, good := syncertest.OpenServer(t), newReceiver(t), newReceiver(t)

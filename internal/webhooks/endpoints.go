@@ -41,8 +41,7 @@ type Endpoint struct {
 	Secrets   []string           `json:"secrets"`
 	Events    []models.EventType `json:"events"`
 	Campaigns []string           `json:"campaigns"` // empty: all
-	// most events of a delivery, sent as a list; 0: one event, sent
-	// alone
+	// most events of a delivery, sent as a list; 0: one event, sent alone
 	Batch int `json:"batch"`
 
 	keys     [][]byte
@@ -56,9 +55,8 @@ func (e *Endpoint) wants(event *models.Event) bool {
 // Endpoints are the endpoints by name.
 type Endpoints map[string]*Endpoint
 
-// ReadFile reads the endpoints file, and again when it changes.
-// An invalid change is logged and ignored. Errors: ErrConfig,
-// wrapped.
+// ReadFile reads the endpoints file, and again when it changes. An invalid
+// change is logged and ignored. Errors: ErrConfig, wrapped.
 func ReadFile(path string, log *slog.Logger) (*reread.Value[Endpoints], error) {
 	return reread.New(log, func() (Endpoints, error) {
 		text, err := reread.Text(path)

@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// lane delivers a campaign's events to an endpoint, one delivery
-// at a time, in order. Events go through memory until one fails
-// or too many wait. Then all go through the table, until it is
-// empty.
+// lane delivers a campaign's events to an endpoint, one delivery at a time,
+// in order. Events go through memory until one fails or too many wait. Then
+// all go through the table, until it is empty.
 type lane struct {
 	d     *Dispatcher
 	key   laneKey
@@ -240,8 +239,7 @@ func (l *lane) forget() error {
 	return err
 }
 
-// delivered records a delivery, which also reports the gap
-// before it.
+// delivered records a delivery, which also reports the gap before it.
 func (l *lane) delivered(err error) {
 	l.fails = 0
 	if l.gap != nil && err == nil && l.d.store.announced(l.d.finishing, l.key) == nil {

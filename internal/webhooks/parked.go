@@ -10,8 +10,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// ParkedMax is the most events listed, replayed or discarded at
-// once.
+// ParkedMax is the most events listed, replayed or discarded at once.
 const ParkedMax = 10_000
 
 // Which selects parked events; an empty field matches all.
@@ -38,8 +37,7 @@ func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []mod
 	return rows, err
 }
 
-// Discard deletes parked events permanently, and returns those
-// deleted.
+// Discard deletes parked events permanently, and returns those deleted.
 func Discard(ctx context.Context, db *gorm.DB, which Which) (deleted []models.WebhookEvent, err error) {
 	rows, err := Parked(ctx, db, which, ParkedMax)
 	for i := range rows {
@@ -52,10 +50,9 @@ func Discard(ctx context.Context, db *gorm.DB, which Which) (deleted []models.We
 	return deleted, err
 }
 
-// Replay posts parked events again, in order, up to ParkedMax.
-// Accepted events are deleted. After a refused one, the rest of
-// its campaign stays parked. It returns how many were taken and
-// how many are left.
+// Replay posts parked events again, in order, up to ParkedMax. Accepted
+// events are deleted. After a refused one, the rest of its campaign stays
+// parked. It returns how many were taken and how many are left.
 func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64, err error) {
 	rows, err := Parked(ctx, d.cfg.DB, which, ParkedMax)
 	refused := make(map[laneKey]bool)

@@ -15,22 +15,19 @@ import (
 	"dibs/models"
 )
 
-// positionsEvery is how often the stream positions are written to
-// MySQL.
+// positionsEvery is how often the stream positions are written to MySQL.
 const positionsEvery = time.Second
 
-// webhookPositions prefixes the names of the settings with the
-// webhooks' stream positions: from there on, MySQL may lack
-// waiting events.
+// webhookPositions prefixes the names of the settings with the webhooks'
+// stream positions: from there on, MySQL may lack waiting events.
 const webhookPositions = "webhooks:"
 
 func webhookPosition(partition int) string { return webhookPositions + strconv.Itoa(partition) }
 
-// ReadAgainAfterRestores writes the stream positions to MySQL
-// and checks that they are still there, until ctx ends. A
-// restored MySQL has older positions and lacks the events that
-// waited in it since. The streams are then read again from those
-// positions.
+// ReadAgainAfterRestores writes the stream positions to MySQL and checks that
+// they are still there, until ctx ends. A restored MySQL has older positions
+// and lacks the events that waited in it since. The streams are then read
+// again from those positions.
 func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts) {
 	written := make(map[string]string)
 	for ctx.Err() == nil {

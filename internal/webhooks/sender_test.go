@@ -55,9 +55,8 @@ func TestDispatcher_DialsNoPrivateAddress(t *testing.T) {
 	})
 }
 
-// A proxy may have a private address, and checks those behind
-// it. This process must not dial them. Loopback endpoints never
-// use the proxy.
+// A proxy may have a private address, and checks those behind it. This
+// process must not dial them. Loopback endpoints never use the proxy.
 func TestDispatcher_PostsThroughAProxy(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)

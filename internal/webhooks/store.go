@@ -30,8 +30,7 @@ func (s store) insert(ctx context.Context, rows []models.WebhookEvent) error {
 	return s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).CreateInBatches(rows, insertRows).Error
 }
 
-// page reads the next events of a lane that are not parked, in
-// order.
+// page reads the next events of a lane that are not parked, in order.
 func (s store) page(ctx context.Context, key laneKey, after int64, limit int) (rows []models.WebhookEvent, err error) {
 	err = s.of(ctx, key).Where("no > ? AND parked_at IS NULL", after).Order("no").Limit(limit).Find(&rows).Error
 	return rows, err
@@ -42,9 +41,8 @@ func (s store) remove(ctx context.Context, key laneKey, upTo int64) error {
 	return s.of(ctx, key).Where("no <= ? AND parked_at IS NULL", upTo).Delete(&models.WebhookEvent{}).Error
 }
 
-// park gives up a lane's events up to the last that has waited
-// since a time or longer. It returns their count and the last
-// number.
+// park gives up a lane's events up to the last that has waited since a time
+// or longer. It returns their count and the last number.
 func (s store) park(ctx context.Context, key laneKey, since time.Time, reason string) (n, last int64, err error) {
 	err = s.of(ctx, key).Where("parked_at IS NULL AND created_at <= ?", since.UTC()).Select("COALESCE(MAX(no), 0)").Scan(&last).Error
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// benchBooks writes a full stream's claims to MySQL, compared
-// with the server's upper bound and with a transaction per
-// claim.
+// benchBooks writes a full stream's claims to MySQL, compared with the
+// server's upper bound and with a transaction per claim.
 func benchBooks(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -43,8 +42,7 @@ func benchBooks(b *testing.B, s *sheet) {
 
 const bookClaims = 200_000
 
-// booksOn returns one server's sides, and ratios to call after
-// them.
+// booksOn returns one server's sides, and ratios to call after them.
 func booksOn(b *testing.B, s *sheet, r *broker, st *store) (sides []func(), ratios func()) {
 	on := func(what string) string { return st.name + ": " + what }
 	ours, ceiling, each := on("consumer and writer"), on("multi-row inserts"), on("a transaction a claim")
@@ -72,8 +70,7 @@ func booksOn(b *testing.B, s *sheet, r *broker, st *store) (sides []func(), rati
 	return sides, ratios
 }
 
-// best adds a series for each number of connections, and one of
-// the best.
+// best adds a series for each number of connections, and one of the best.
 func (s *sheet) best(name string, connections []int, run func(connections int) float64) {
 	most := 0.0
 	for _, n := range connections {
@@ -84,8 +81,7 @@ func (s *sheet) best(name string, connections []int, run func(connections int) f
 	s.add(name, "claims/s", most)
 }
 
-// pipelineRun is the cost of moving claims from the stream to
-// MySQL.
+// pipelineRun is the cost of moving claims from the stream to MySQL.
 type pipelineRun struct {
 	claims int64
 	took   time.Duration
@@ -103,11 +99,10 @@ func (t cpuTimes) since(before cpuTimes) cpuTimes {
 	return cpuTimes{here: t.here - before.here, redis: t.redis - before.redis, sql: t.sql - before.sql}
 }
 
-// runPipeline fills a stream, then times consumer and writer
-// until every claim is committed. With isAgain MySQL first has
-// them all and loses them, under a running consumer, and one
-// more claim is made; timing starts when the consumer has
-// restarted.
+// runPipeline fills a stream, then times consumer and writer until every
+// claim is committed. With isAgain MySQL first has them all and loses them,
+// under a running consumer, and one more claim is made; timing starts when
+// the consumer has restarted.
 func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) pipelineRun {
 	b.Helper()
 	m := r.campaign(b, plenty)
@@ -154,8 +149,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 	return run
 }
 
-// startReader starts a reader that ends in two minutes, or by
-// stop.
+// startReader starts a reader that ends in two minutes, or by stop.
 func startReader(b *testing.B, reader *consumer.Applier) (ctx context.Context, stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)

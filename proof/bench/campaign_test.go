@@ -22,8 +22,7 @@ import (
 // plenty is a stock that no round exhausts.
 const plenty = 1_000_000_000
 
-// broker is the benchmark's own Redis, with a client like
-// production's.
+// broker is the benchmark's own Redis, with a client like production's.
 type broker struct {
 	server  *testenv.RedisServer
 	rdb     redis.UniversalClient
@@ -49,8 +48,7 @@ func brokerOn(b *testing.B, server *testenv.RedisServer) *broker {
 	return &broker{server: server, rdb: rdb, scripts: scripts}
 }
 
-// campaign loads a campaign with the article's three limits into
-// Redis.
+// campaign loads a campaign with the article's three limits into Redis.
 func (r *broker) campaign(b *testing.B, total int64) lua.Meta {
 	b.Helper()
 	return r.limited(b, total, 3, 2)
@@ -128,8 +126,7 @@ func statOf(b *testing.B, stats, name string) int64 {
 	return 0
 }
 
-// since adds the cost of one claim to Redis since before, and
-// Redis' load.
+// since adds the cost of one claim to Redis since before, and Redis' load.
 func (s *sheet) since(b *testing.B, r *broker, before usage, name string, claims int64) {
 	b.Helper()
 	now := r.usage(b)
@@ -138,8 +135,7 @@ func (s *sheet) since(b *testing.B, r *broker, before usage, name string, claims
 	s.add(name+": Redis busy", "% of a core", 100*float64(now.cpu-before.cpu)/float64(now.at.Sub(before.at)))
 }
 
-// requests makes claims of new users, with their own keys if
-// keyed.
+// requests makes claims of new users, with their own keys if keyed.
 func requests(reqs []lua.ClaimRequest, prefix string, from int64, keyed bool) []lua.ClaimRequest {
 	for i := range reqs {
 		user := prefix + strconv.FormatInt(from+int64(i), 10)

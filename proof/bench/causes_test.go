@@ -41,8 +41,7 @@ var causes = []cause{
 // The measured processes, by their load.
 var spenders = []string{"API, a claim a request", "API, sold-out refusals", "API, batches", "consumer, batches"}
 
-// spentTable has a row for each cause and a column for each
-// spender.
+// spentTable has a row for each cause and a column for each spender.
 func spentTable(s *sheet) string {
 	heads := []any{"cause"}
 	for _, name := range spenders {

@@ -114,8 +114,7 @@ func (c *child) cpu(b *testing.B) time.Duration {
 	return cpuOf(b, c.pid)
 }
 
-// runChild is the child's main: it serves until its standard
-// input ends.
+// runChild is the child's main: it serves until its standard input ends.
 func runChild(name string) error {
 	var settings childSettings
 	if err := json.Unmarshal([]byte(os.Getenv(childConfig)), &settings); err != nil {

@@ -65,8 +65,7 @@ func (f *storefront) claim(ctx context.Context, c *client.Client, campaignID str
 	return err
 }
 
-// rush runs many callers for a time, and waits until MySQL has
-// all claims.
+// rush runs many callers for a time, and waits until MySQL has all claims.
 func (f *storefront) rush(b *testing.B, s *sheet, name string, c *client.Client) {
 	b.Helper()
 	id := f.create(b)

@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cpuOf is a process's CPU time so far, in Linux's 10 ms steps;
-// 0 elsewhere. On a shared machine a request's CPU time says
-// more than its rate.
+// cpuOf is a process's CPU time so far, in Linux's 10 ms steps; 0 elsewhere.
+// On a shared machine a request's CPU time says more than its rate.
 func cpuOf(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

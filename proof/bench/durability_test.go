@@ -75,8 +75,7 @@ func (w *whole) answered(b *testing.B, s *sheet, name string, connections int) {
 	w.store.requireBooked(b, lua.Meta{ID: id}, w.untilDrained(b, id))
 }
 
-// evenRate is about half of the server's limit of single claims
-// here.
+// evenRate is about half of the server's limit of single claims here.
 const evenRate = 6000
 
 func (w *whole) batched(b *testing.B, s *sheet, name string) {

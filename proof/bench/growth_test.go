@@ -57,8 +57,7 @@ func benchGrowth(b *testing.B, s *sheet) {
 func sizeName(n int) string   { return fmt.Sprintf("one campaign of %d claims", n) }
 func spreadName(n int) string { return fmt.Sprintf("%d campaigns", n) }
 
-// straight requires a claim's cost to stay within a fifth of the
-// first.
+// straight requires a claim's cost to stay within a fifth of the first.
 func (s *sheet) straight(b *testing.B, name, over, under string, processes ...string) {
 	s.ratio(b, "claims/s "+name, over+": claims/s", under+": claims/s", 0.8)
 	for _, process := range processes {
@@ -66,8 +65,7 @@ func (s *sheet) straight(b *testing.B, name, over, under string, processes ...st
 	}
 }
 
-// alone sends calls of 128 claims, without reader, trimming or
-// MySQL.
+// alone sends calls of 128 claims, without reader, trimming or MySQL.
 func (s *sheet) alone(b *testing.B, r *broker, name string) {
 	meta := r.campaign(b, plenty)
 	before := r.usage(b)
@@ -75,8 +73,7 @@ func (s *sheet) alone(b *testing.B, r *broker, name string) {
 	s.since(b, r, before, name, int64(amount(growthWindow)))
 }
 
-// measured runs claims and adds each process's cost, until MySQL
-// has them.
+// measured runs claims and adds each process's cost, until MySQL has them.
 func (s *sheet) measured(b *testing.B, m *many, syncer *child, name string, claims int, run func()) {
 	before := []time.Duration{m.api.cpu(b), m.broker.usage(b).cpu, m.consumer.cpu(b), syncer.cpu(b), cpuOf(b, m.store.pid)}
 	booked, started := m.booked(b), time.Now()
@@ -144,8 +141,7 @@ func (m *many) fill(b *testing.B, meta lua.Meta, from, to int) {
 	}
 }
 
-// claimUpTo sends calls of 128 claims, of users numbered from
-// from to to.
+// claimUpTo sends calls of 128 claims, of users numbered from from to to.
 func (r *broker) claimUpTo(b *testing.B, meta lua.Meta, from, to int) {
 	b.Helper()
 	var next atomic.Int64

@@ -22,9 +22,8 @@ const (
 	dueAhead        = 10 * time.Second // for their rows to be written before they are due
 )
 
-// benchHolds loads the API beside an idle syncer, then beside
-// one that sweeps a year of holds ending together. All run on
-// this machine.
+// benchHolds loads the API beside an idle syncer, then beside one that sweeps
+// a year of holds ending together. All run on this machine.
 func benchHolds(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]
@@ -106,8 +105,7 @@ func (h *held) left(b *testing.B, id string) (n int64) {
 	return n - 1
 }
 
-// forget leaves the rest unswept: a busy machine would take long
-// for it.
+// forget leaves the rest unswept: a busy machine would take long for it.
 func (h *held) forget(b *testing.B, id string) {
 	b.Helper()
 	ctx := longAfter(b)

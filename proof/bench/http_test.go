@@ -79,8 +79,7 @@ func (s *sheet) load(b *testing.B, name string, server *child, run func() wrkRes
 	return r
 }
 
-// accepted loads a server with claims of a campaign with plenty
-// of stock.
+// accepted loads a server with claims of a campaign with plenty of stock.
 func (c *counters) accepted(b *testing.B, s *sheet, name string, server *child, connections int, keyed bool) {
 	m := c.broker.campaign(b, plenty)
 	before := c.broker.usage(b)
@@ -96,8 +95,7 @@ func (c *counters) accepted(b *testing.B, s *sheet, name string, server *child, 
 	c.broker.forget(b, m)
 }
 
-// refused loads the API with claims of a campaign with nothing
-// left.
+// refused loads the API with claims of a campaign with nothing left.
 func (c *counters) refused(b *testing.B, s *sheet, name string, connections int, keyed bool) {
 	m := c.broker.campaign(b, 1)
 	c.broker.fill(b, m, "first-", 1, false)

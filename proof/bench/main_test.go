@@ -19,8 +19,7 @@ var (
 	profilesFlag = flag.String("profiles", "", "a folder that keeps the CPU profiles of part causes")
 )
 
-// TestMain also runs the benchmark's child processes, see
-// child_test.go.
+// TestMain also runs the benchmark's child processes, see child_test.go.
 func TestMain(m *testing.M) {
 	cmd.Tune() // as main does, also for the no-op handler
 	if name := os.Getenv(childVariable); name != "" {
@@ -33,8 +32,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// parts are the benchmark's parts, in the order of
-// docs/bench.md.
+// parts are the benchmark's parts, in the order of docs/bench.md.
 var parts = []struct {
 	name  string
 	about string

@@ -118,8 +118,7 @@ func (s *sheet) coldBatch(b *testing.B, m *many, ids []string) (left []string) {
 	return ids
 }
 
-// coldOneByOne claims from campaigns that are not in Redis, one
-// per request.
+// coldOneByOne claims from campaigns that are not in Redis, one per request.
 func (s *sheet) coldOneByOne(b *testing.B, m *many, ids []string) (left []string) {
 	n := min(amount(manyCold), len(ids))
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
@@ -157,8 +156,7 @@ func (s *sheet) coldOneByOne(b *testing.B, m *many, ids []string) (left []string
 	return ids[n:]
 }
 
-// untilBooked waits until MySQL has a claim's row for each
-// campaign.
+// untilBooked waits until MySQL has a claim's row for each campaign.
 func (m *many) untilBooked(b *testing.B) {
 	b.Helper()
 	require.Eventually(b, func() bool {

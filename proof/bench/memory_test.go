@@ -10,8 +10,7 @@ import (
 	"dibs/models"
 )
 
-// benchMemory fills a campaign and reads the size of each key
-// from Redis.
+// benchMemory fills a campaign and reads the size of each key from Redis.
 func benchMemory(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	s.Facts = []string{r.version(b)}
@@ -46,8 +45,7 @@ func benchMemory(b *testing.B, s *sheet) {
 	s.goal(b, "user ids of 36 characters, idempotency keys: both", atMost, 180)
 }
 
-// fill makes claims of users numbered with six digits after the
-// prefix.
+// fill makes claims of users numbered with six digits after the prefix.
 func (r *broker) fill(b *testing.B, m lua.Meta, prefix string, claims int, keyed bool) {
 	b.Helper()
 	reqs := make([]lua.ClaimRequest, lua.ClaimsMax)

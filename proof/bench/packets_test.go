@@ -70,8 +70,7 @@ func benchPackets(b *testing.B, s *sheet) {
 	s.note(fmt.Sprintf("Loading: push.lua, %d packets a call, one call after another. A slow call is one that SLOWLOG has above %s.", lua.PushMax, holdTarget))
 }
 
-// packetsInBatches hands out all packets over HTTP, many claims
-// per request.
+// packetsInBatches hands out all packets over HTTP, many claims per request.
 func (s *sheet) packetsInBatches(b *testing.B, c *counters, name string) {
 	total := amount(articlePackets)
 	m, _ := c.broker.packetCampaign(b, total)
@@ -212,8 +211,7 @@ func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string, connecti
 	c.broker.forgetPackets(b, m)
 }
 
-// loadPackets loads a million packets into Redis, and logs each
-// slow call.
+// loadPackets loads a million packets into Redis, and logs each slow call.
 func (s *sheet) loadPackets(b *testing.B, r *broker) {
 	ctx := longAfter(b)
 	slower := strconv.FormatInt(holdTarget.Microseconds(), 10)

@@ -12,10 +12,9 @@ import (
 
 const pipelineClaims = 200_000
 
-// benchPipeline sends claims in batches over HTTP until they are
-// in MySQL, alternating with the article's script, which stores
-// no claim. It adds each part's CPU time per stored claim, and
-// the space of a row.
+// benchPipeline sends claims in batches over HTTP until they are in MySQL,
+// alternating with the article's script, which stores no claim. It adds each
+// part's CPU time per stored claim, and the space of a row.
 func benchPipeline(b *testing.B, s *sheet) {
 	r := newBroker(b)
 	st := stores(b)[0]

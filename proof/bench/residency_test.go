@@ -47,8 +47,7 @@ type resident struct {
 	pid        int // of Redis
 }
 
-// benchResidency loads campaigns from MySQL into Redis and
-// evicts them.
+// benchResidency loads campaigns from MySQL into Redis and evicts them.
 func benchResidency(b *testing.B, s *sheet) {
 	r := newResident(b)
 	s.Facts = []string{r.version(b), r.store.version(b)}
@@ -116,9 +115,8 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	for have := int64(1); have < claims; have *= 2 {
 		exec("INSERT IGNORE INTO planted SELECT n + ? FROM planted WHERE n + ? <= ?", have, have, claims)
 	}
-	// Ids like the API's, UUIDv7, twenty per millisecond. A key's
-	// digest is 16 bytes in base64url: 22 characters, the last with
-	// only two bits.
+	// Ids like the API's, UUIDv7, twenty per millisecond. A key's digest is
+	// 16 bytes in base64url: 22 characters, the last with only two bits.
 	exec("INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, claimed_at, synced_at)"+
 		" SELECT CONCAT(SUBSTR(ms, 1, 8), '-', SUBSTR(ms, 9, 4), '-7', SUBSTR(noise, 1, 3), '-8', SUBSTR(noise, 4, 3), '-', SUBSTR(noise, 7, 12)),"+
 		" ?, 0, n, CONCAT('user-', n), 1, 'claimed', CONCAT(SUBSTR(MD5(n), 1, 21), 'A'), 1, NOW(3), NOW(3) FROM"+
@@ -129,8 +127,7 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	return id
 }
 
-// apply applies both campaigns' streams to MySQL: a load relies
-// on that.
+// apply applies both campaigns' streams to MySQL: a load relies on that.
 func (r *resident) apply(b *testing.B) {
 	b.Helper()
 	for _, id := range []string{r.big, r.small} {
@@ -232,8 +229,7 @@ func (r *resident) waited() time.Duration {
 	return time.Duration(n)
 }
 
-// preferRedis gives Redis' command thread the highest priority,
-// or resets it.
+// preferRedis gives Redis' command thread the highest priority, or resets it.
 func (r *resident) preferRedis(b *testing.B, first bool) {
 	b.Helper()
 	require.NoError(b, r.prefer(b, first))
@@ -257,9 +253,8 @@ func (r *resident) prefer(b *testing.B, first bool) error {
 	return exec.CommandContext(b.Context(), "chrt", append(policy, strconv.Itoa(r.pid))...).Run()
 }
 
-// others claims from another campaign, in another partition:
-// alone, during the big one's rebuild, and alone again. MySQL
-// gets none of its claims.
+// others claims from another campaign, in another partition: alone, during
+// the big one's rebuild, and alone again. MySQL gets none of its claims.
 func (s *sheet) others(b *testing.B, r *resident, alone, beside string) {
 	m := r.campaign(b, plenty)
 	for m.Partition == lua.PartitionOf(r.big, residentPartitions) || m.Partition == lua.PartitionOf(r.small, residentPartitions) {
@@ -284,8 +279,7 @@ func (r *resident) claimFor(b *testing.B, m lua.Meta, d time.Duration) float64 {
 	return r.claimUntil(ctx, b, m)
 }
 
-// claimUntil claims until ctx ends, and returns claims per
-// second.
+// claimUntil claims until ctx ends, and returns claims per second.
 func (r *resident) claimUntil(ctx context.Context, b *testing.B, m lua.Meta) float64 {
 	reqs, prefix := make([]lua.ClaimRequest, othersPerCall), fmt.Sprintf("user-%d-", residentUsers.Add(1))
 	started, n := time.Now(), int64(0)

@@ -20,8 +20,7 @@ import (
 	"dibs/models"
 )
 
-// articlePath is the article's script, also used by lua's
-// benchmarks.
+// articlePath is the article's script, also used by lua's benchmarks.
 const articlePath = "../../lua/testdata/article.lua"
 
 // errRefused means that a claim should have been accepted.
@@ -52,8 +51,7 @@ func benchScript(b *testing.B, s *sheet) {
 	s.note("Article: driven by redis-benchmark, 50 connections, no pipelining. It keeps no claim, no key and no event.")
 }
 
-// drivers is the number of goroutines that keep Redis busy at a
-// call size.
+// drivers is the number of goroutines that keep Redis busy at a call size.
 func drivers(perCall int) int { return max(4, 64/perCall) }
 
 // script sends claims through lua.Scripts for a time.
@@ -111,8 +109,7 @@ func (s *sheet) article(b *testing.B, r *broker, name string) {
 	require.NoError(b, r.rdb.Del(ctx, keys...).Err())
 }
 
-// loadScript loads an article's script into Redis and returns
-// its digest.
+// loadScript loads an article's script into Redis and returns its digest.
 func (r *broker) loadScript(b *testing.B, path string) string {
 	b.Helper()
 	text, err := os.ReadFile(path)
@@ -122,17 +119,15 @@ func (r *broker) loadScript(b *testing.B, path string) string {
 	return digest
 }
 
-// articleCalls are calls of an article's script, each for a
-// random user.
+// articleCalls are calls of an article's script, each for a random user.
 type articleCalls struct {
 	digest             string
 	keys               []string
 	connections, calls int
 }
 
-// redisBenchmark makes the calls with redis-benchmark,
-// sequentially on each connection, adds their cost to Redis, and
-// returns calls per second.
+// redisBenchmark makes the calls with redis-benchmark, sequentially on each
+// connection, adds their cost to Redis, and returns calls per second.
 func (s *sheet) redisBenchmark(b *testing.B, r *broker, name string, c articleCalls) float64 {
 	b.Helper()
 	host, port, err := net.SplitHostPort(r.server.Addr())

@@ -28,8 +28,7 @@ const (
 	shardConns      = 50      // of users who come too late
 )
 
-// spreads is a whole Dibs over a Redis Cluster, with access to
-// each primary.
+// spreads is a whole Dibs over a Redis Cluster, with access to each primary.
 type spreads struct {
 	*whole
 	nodes []*broker
@@ -95,9 +94,8 @@ const (
 
 func of(what, side string) string { return what + ", " + side }
 
-// four makes unsharded campaigns on the partitions of a
-// campaign's shards: their cost is that of several primaries
-// without shards.
+// four makes unsharded campaigns on the partitions of a campaign's shards:
+// their cost is that of several primaries without shards.
 func (w *spreads) four(b *testing.B) (ids []string) {
 	b.Helper()
 	places := make(map[int]bool)

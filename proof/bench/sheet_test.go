@@ -26,9 +26,8 @@ type series struct {
 	Values []float64 `json:"values"`
 }
 
-// ratio compares two series per round. It is met if its median
-// is on the right side of its target. Unit is set for a plain
-// figure with a target.
+// ratio compares two series per round. It is met if its median is on the
+// right side of its target. Unit is set for a plain figure with a target.
 type ratio struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`

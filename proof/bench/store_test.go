@@ -45,10 +45,9 @@ func stores(b *testing.B) []*store {
 	return all
 }
 
-// logOnDisk moves a server's redo log to the disk: test servers
-// are in memory, where syncing is free, unlike in production.
-// Where it can't (MySQL's log is a folder, a container's is out
-// of reach), the log stays.
+// logOnDisk moves a server's redo log to the disk: test servers are in
+// memory, where syncing is free, unlike in production. Where it can't
+// (MySQL's log is a folder, a container's is out of reach), the log stays.
 func logOnDisk(b *testing.B, server *testenv.MySQLServer) {
 	b.Helper()
 	db, err := sql.Open("mysql", server.DSN(""))
@@ -125,8 +124,7 @@ func (s *store) version(b *testing.B) string {
 	return s.name + " " + version
 }
 
-// empty removes all claims and adds a campaign with plenty of
-// stock.
+// empty removes all claims and adds a campaign with plenty of stock.
 func (s *store) empty(b *testing.B, m lua.Meta) {
 	b.Helper()
 	for _, table := range []string{"claims", "claim_orders", "stock_flushes", "lots", "definitions", "streams", "stream_positions"} {

@@ -65,8 +65,7 @@ type watchers struct {
 	broken  atomic.Int64 // dropped watchers
 }
 
-// watch starts watchers, and returns when each has its first
-// event.
+// watch starts watchers, and returns when each has its first event.
 func (w *whole) watch(b *testing.B, id string) *watchers {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(b.Context()))

@@ -30,9 +30,8 @@ const (
 	hookBatch = 10 * time.Millisecond
 )
 
-// benchWebhooks measures the delay from event to delivery, alone
-// and beside a dead receiver, and how fast a returned receiver
-// catches up.
+// benchWebhooks measures the delay from event to delivery, alone and beside a
+// dead receiver, and how fast a returned receiver catches up.
 func benchWebhooks(b *testing.B, s *sheet) {
 	st := stores(b)[0]
 	s.Facts = []string{st.version(b)}
@@ -129,9 +128,8 @@ func hookDelay(b *testing.B, campaigns int, dead bool) time.Duration {
 	return delays[len(delays)*99/100]
 }
 
-// hookCatchUp is the events per second delivered to a returned
-// receiver, alone or beside a dead one with as many waiting
-// events.
+// hookCatchUp is the events per second delivered to a returned receiver,
+// alone or beside a dead one with as many waiting events.
 func hookCatchUp(b *testing.B, dead bool) float64 {
 	b.Helper()
 	var took atomic.Int64

@@ -114,9 +114,8 @@ func (w *whole) create(b *testing.B) string {
 	return id
 }
 
-// untilDrained waits until every claim is in MySQL, and returns
-// their number. Some are still accepted after wrk has
-// disconnected.
+// untilDrained waits until every claim is in MySQL, and returns their number.
+// Some are still accepted after wrk has disconnected.
 func (w *whole) untilDrained(b *testing.B, id string) int64 {
 	b.Helper()
 	var last, now models.Stock

@@ -25,8 +25,7 @@ type wrkResult struct {
 
 func (r wrkResult) rate() float64 { return float64(r.Requests) / (float64(r.TookUs) / 1e6) }
 
-// wrkThreads is one: another would only take CPU from the
-// servers.
+// wrkThreads is one: another would only take CPU from the servers.
 const wrkThreads = 1
 
 var wrkRuns atomic.Int64
@@ -37,8 +36,7 @@ func wrk(b *testing.B, addr, campaign string, connections int, keyed bool) wrkRe
 	return wrkFor(b, wrkSpan(), addr, campaign, connections, keyed)
 }
 
-// wrkFor is wrk for another time; more is a file of users and
-// their tokens.
+// wrkFor is wrk for another time; more is a file of users and their tokens.
 func wrkFor(b *testing.B, span, addr, campaign string, connections int, keyed bool, more ...string) wrkResult {
 	b.Helper()
 	mode := "unkeyed"

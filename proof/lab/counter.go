@@ -53,8 +53,7 @@ func (s *function) Claim(ctx context.Context, user string) (Outcome, error) {
 // Close has nothing to close.
 func (*function) Close() error { return nil }
 
-// prepareStock writes the stock to Redis and deletes users, lock
-// and list.
+// prepareStock writes the stock to Redis and deletes users, lock and list.
 func (c *counter) prepareStock(ctx context.Context) error {
 	err := c.Redis.Del(ctx, c.usersKey(), c.lockKey(), c.takenKey()).Err()
 	if err != nil {
@@ -105,9 +104,8 @@ func (c *counter) read(ctx context.Context, rdb redis.Cmdable, user string) (int
 	}
 }
 
-// sell is read-then-write: every reader of 1 sells 1. It writes
-// the computed value, in two round trips. It is correct only
-// without concurrent claims.
+// sell is read-then-write: every reader of 1 sells 1. It writes the computed
+// value, in two round trips. It is correct only without concurrent claims.
 func (c *counter) sell(ctx context.Context, user string) (Outcome, error) {
 	stock, outcome, err := c.read(ctx, c.Redis, user)
 	if err != nil || outcome != Claimed {
@@ -133,9 +131,8 @@ func newMutex(env Env) (Strategy, error) {
 	}, (*counter).prepareStock)(env)
 }
 
-// sellPipelined reads in one round trip and updates in another,
-// with commands that add rather than overwrite. Others may write
-// in between.
+// sellPipelined reads in one round trip and updates in another, with commands
+// that add rather than overwrite. Others may write in between.
 func (c *counter) sellPipelined(ctx context.Context, user string) (Outcome, error) {
 	_, outcome, err := c.read(ctx, c.Redis, user)
 	if err != nil || outcome != Claimed {

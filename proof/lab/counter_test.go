@@ -11,8 +11,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// The flaws of the strategies without a lock, and what fixes
-// each.
+// The flaws of the strategies without a lock, and what fixes each.
 
 func TestReadThenWriteSellsTheLastUnitTwice(t *testing.T) {
 	t.Parallel()

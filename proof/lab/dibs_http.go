@@ -17,17 +17,15 @@ import (
 	"time"
 )
 
-// ErrDibs means that Dibs sent a reply that the lab did not
-// expect.
+// ErrDibs means that Dibs sent a reply that the lab did not expect.
 var ErrDibs = errors.New("lab: unexpected answer of dibs")
 
 // dibsHTTP uses Dibs like a storefront: `dibs serve` in its own
 // process, one claim per request.
 //
-// It has one kept-alive connection per claimer, without
-// net/http's client: that uses as much CPU as Dibs' reply, and
-// on one machine takes it from the servers. A storefront's
-// client runs on another machine.
+// It has one kept-alive connection per claimer, without net/http's client:
+// that uses as much CPU as Dibs' reply, and on one machine takes it from the
+// servers. A storefront's client runs on another machine.
 type dibsHTTP struct {
 	Env
 
@@ -189,8 +187,7 @@ func serveDibs(ctx context.Context, env Env) (endpoint string, stop func() error
 	return endpoint, stop, nil
 }
 
-// awaitReady waits until the service at base is ready, or the
-// process ends.
+// awaitReady waits until the service at base is ready, or the process ends.
 func (p *process) awaitReady(ctx context.Context, base string) error {
 	asker, err := openDibs(Env{Servers: Servers{Endpoint: base}})
 	if err != nil {

@@ -19,18 +19,16 @@ import (
 	"dibs/syncer/writer"
 )
 
-// dibsKeys are patterns of Dibs' keys, of all partitions. Dibs'
-// usual tables and keys are used, as the lab has its own
-// database and Redis.
+// dibsKeys are patterns of Dibs' keys, of all partitions. Dibs' usual tables
+// and keys are used, as the lab has its own database and Redis.
 var dibsKeys = []string{"dibs:{p*", lua.InfoKey}
 
 // noLog discards Dibs' log: errors are returned.
 var noLog = slog.New(slog.DiscardHandler)
 
-// dibsPackages claims without HTTP: claimers share calls of the
-// claim script, which takes the unit and adds the event in one
-// step. `dibs serve` stores the stream's claims, as for
-// dibsHTTP.
+// dibsPackages claims without HTTP: claimers share calls of the claim script,
+// which takes the unit and adds the event in one step. `dibs serve` stores
+// the stream's claims, as for dibsHTTP.
 type dibsPackages struct {
 	*dibsHTTP
 

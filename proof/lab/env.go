@@ -28,8 +28,7 @@ type Servers struct {
 	Endpoint string `json:"endpoint"`  // of the strategy's Service
 }
 
-// Terms are the rules of a claim, sent unchanged to worker
-// processes.
+// Terms are the rules of a claim, sent unchanged to worker processes.
 type Terms struct {
 	Campaign    Campaign `json:"campaign"`
 	Connections int      `json:"connections"` // concurrent claims in this process

@@ -107,8 +107,7 @@ func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// Dibs' own strategies must keep the same contract, and MySQL
-// must follow.
+// Dibs' own strategies must keep the same contract, and MySQL must follow.
 func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{"dibs-packages", "dibs-http"} {
@@ -137,8 +136,7 @@ func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
 	}
 }
 
-// An unexpected reply of Dibs must end a lab with Dibs' own
-// message.
+// An unexpected reply of Dibs must end a lab with Dibs' own message.
 func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
 	t.Parallel()
 	var code atomic.Value

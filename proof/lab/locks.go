@@ -12,8 +12,7 @@ import (
 	"dibs/internal/sleep"
 )
 
-// ErrLeaseLost means that a claim lost its lock before it was
-// done.
+// ErrLeaseLost means that a claim lost its lock before it was done.
 var ErrLeaseLost = errors.New("lab: the lease ended before the claim did")
 
 type unlockFunc func(context.Context) error
@@ -61,8 +60,7 @@ func (l locked) claim(ctx context.Context, c *counter, user string) (outcome Out
 // setNX makes a key without an expiry or an owner.
 func setNX(ctx context.Context, c *counter) (unlockFunc, error) { return c.makeKey(ctx, 0) }
 
-// setNXPX makes the lock with its expiry in one command, without
-// an owner.
+// setNXPX makes the lock with its expiry in one command, without an owner.
 func setNXPX(ctx context.Context, c *counter) (unlockFunc, error) { return c.makeKey(ctx, c.Lease) }
 
 // makeKey waits until it has made the lock's key. The release
@@ -109,9 +107,8 @@ func ownerToken(ctx context.Context, c *counter) (unlockFunc, error) {
 	}, nil
 }
 
-// sellBoth is the slowest way of the batch stock article: the
-// coupon's lock around a Redis counter and its MySQL row, so
-// that both change together.
+// sellBoth is the slowest way of the batch stock article: the coupon's lock
+// around a Redis counter and its MySQL row, so that both change together.
 func (c *counter) sellBoth(ctx context.Context, user string) (outcome Outcome, err error) {
 	unlock, err := ownerToken(ctx, c)
 	if err != nil || unlock == nil {

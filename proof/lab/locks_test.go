@@ -72,9 +72,8 @@ func TestLockWithAnEndOutlivesItsHolderNotForLong(t *testing.T) {
 	}
 }
 
-// late makes a holder outlive its lease, a second one start, and
-// the first end while the second is active. It returns both
-// claims and both gates.
+// late makes a holder outlive its lease, a second one start, and the first
+// end while the second is active. It returns both claims and both gates.
 func late(t *testing.T, b *bench) (first <-chan verdict, second <-chan verdict, gates [2]*gate) {
 	t.Helper()
 	gates = [2]*gate{newGate(lab.StepRead), newGate(lab.StepRead)}

@@ -95,8 +95,7 @@ func changed(ctx context.Context, on execer, statement string, args ...any) (boo
 	return rows > 0, err
 }
 
-// takeOne is one UPDATE per claim; false if the row has nothing
-// left.
+// takeOne is one UPDATE per claim; false if the row has nothing left.
 func (c *counter) takeOne(ctx context.Context, on execer) (bool, error) {
 	return changed(ctx, on, `UPDATE lab_stock SET remaining = remaining - 1
 		WHERE campaign_id = ? AND remaining >= 1`, c.Campaign.ID)
@@ -117,10 +116,9 @@ func (c *counter) mark(ctx context.Context, tx *sql.Tx, user string) (bool, erro
 		c.Campaign.ID, user)
 }
 
-// sellLockedRow locks the stock's row, reads it, decides and
-// writes: read-then-write under the database's lock. The user's
-// row is not read FOR UPDATE: if missing, that would lock the
-// gap for other users' inserts.
+// sellLockedRow locks the stock's row, reads it, decides and writes:
+// read-then-write under the database's lock. The user's row is not read FOR
+// UPDATE: if missing, that would lock the gap for other users' inserts.
 func (c *counter) sellLockedRow(ctx context.Context, user string) (Outcome, error) {
 	return c.transact(ctx, nil, func(ctx context.Context, tx *sql.Tx) (Outcome, error) {
 		var stock int64
@@ -208,8 +206,7 @@ const (
 	deadlock        = 1213
 )
 
-// isMySQL reports whether err is the server's error of this
-// number.
+// isMySQL reports whether err is the server's error of this number.
 func isMySQL(err error, number uint16) bool {
 	var refused *mysql.MySQLError
 	return errors.As(err, &refused) && refused.Number == number
@@ -217,9 +214,8 @@ func isMySQL(err error, number uint16) bool {
 
 type txFunc func(ctx context.Context, tx *sql.Tx) (Outcome, error)
 
-// transact runs one claim's transaction and retries deadlocks
-// until patience ends. It commits if do returns Claimed, else
-// rolls back.
+// transact runs one claim's transaction and retries deadlocks until patience
+// ends. It commits if do returns Claimed, else rolls back.
 func (c *counter) transact(ctx context.Context, opts *sql.TxOptions, do txFunc) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Patience)
 	defer cancel()

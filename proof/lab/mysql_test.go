@@ -10,8 +10,7 @@ import (
 	"dibs/proof/lab"
 )
 
-// The flaws of the strategies that store claims, and what fixes
-// each.
+// The flaws of the strategies that store claims, and what fixes each.
 
 func TestEverybodyQueuesBehindOneHolder(t *testing.T) {
 	t.Parallel()
@@ -51,9 +50,8 @@ func TestMySQLRollsAKilledHolderBack(t *testing.T) {
 	}
 }
 
-// Claims must skip rows locked by others. If no other row is
-// left they must wait: a holder may roll back, which would make
-// a "sold out" wrong.
+// Claims must skip rows locked by others. If no other row is left they must
+// wait: a holder may roll back, which would make a "sold out" wrong.
 func TestSkipLockedPassesByWhatOthersTakeAndWaitsForTheLast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "skip-locked", 2)
@@ -122,9 +120,8 @@ func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 	}
 }
 
-// The flaw of scripts that write before they have checked
-// everything. Dibs' scripts don't: their tests put a wrong type
-// into each key.
+// The flaw of scripts that write before they have checked everything. Dibs'
+// scripts don't: their tests put a wrong type into each key.
 func TestScriptThatFailsHalfWayKeepsItsFirstWrites(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "red-packet", 3)

@@ -90,8 +90,7 @@ func (r *Report) notes(bullet string) string {
 	return ratios.String() + rest.String()
 }
 
-// digits shows three significant digits, with thousands
-// separated.
+// digits shows three significant digits, with thousands separated.
 func digits(v float64) string {
 	switch {
 	case v >= 100:

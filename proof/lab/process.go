@@ -15,8 +15,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// Self makes a command that runs this program with other
-// arguments.
+// Self makes a command that runs this program with other arguments.
 type Self func(args ...string) *exec.Cmd
 
 const stopMax = 20 * time.Second

@@ -55,8 +55,7 @@ func TestAWorkerThatFailsSaysWhy(t *testing.T) {
 	require.ErrorContains(t, err, "/no/such/program")
 }
 
-// A failed worker must end the others, and so must the run's
-// end.
+// A failed worker must end the others, and so must the run's end.
 func TestWorkersThatAreNotNeededAnyMoreAreKilled(t *testing.T) {
 	t.Parallel()
 	oneFails := worker(t, `read -r line; case "$line" in *'"share":1'*) exit 3;; esac; while :; do sleep 0.01; done`)

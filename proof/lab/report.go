@@ -34,9 +34,8 @@ type Result struct {
 	Rounds    []Round `json:"rounds"`
 }
 
-// Round is one strategy's result in one round: of the
-// measurement, and of the sell-out, in which a crowd wants more
-// than the small stock.
+// Round is one strategy's result in one round: of the measurement, and of the
+// sell-out, in which a crowd wants more than the small stock.
 type Round struct {
 	ClaimsPerSecond float64 `json:"claims_per_second"`
 	Claims          int64   `json:"claims"` // accepted in the measurement, including those after its end
@@ -103,8 +102,7 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// compare computes the ratios to Dibs over HTTP, per round, if
-// that was run.
+// compare computes the ratios to Dibs over HTTP, per round, if that was run.
 func (r *Report) compare() {
 	dibs := slices.IndexFunc(r.Results, func(res Result) bool { return res.Name == "dibs-http" })
 	if dibs < 0 {

@@ -32,8 +32,7 @@ type contest struct {
 // round measures a strategy and sells out; in the first round it
 // also kills a claimer.
 func (r *runner) round(ctx context.Context, entry Entry, round int) (one Round, err error) {
-	// After the service has stopped, as it would recreate its
-	// stream.
+	// After the service has stopped, as it would recreate its stream.
 	defer func() { err = errors.Join(err, r.clean(context.WithoutCancel(ctx))) }()
 	c := &contest{runner: r, entry: entry, env: r.env}
 	c.name = fmt.Sprintf("%s-%s-%d", r.id, entry.Name, round)
@@ -90,8 +89,7 @@ func (c *contest) orders(env Env, from order) (all []order) {
 	return all
 }
 
-// load has the workers claim, and waits until MySQL has their
-// claims.
+// load has the workers claim, and waits until MySQL has their claims.
 func (c *contest) load(ctx context.Context, env Env, s Strategy, o order) (
 	answers []done, late time.Duration, err error,
 ) {
@@ -175,8 +173,7 @@ func (e *Env) usage(ctx context.Context) (cpu float64, statements int64, err err
 	return cpu, statements, err
 }
 
-// sellOut sends a crowd that wants more than the stock, every
-// user twice.
+// sellOut sends a crowd that wants more than the stock, every user twice.
 func (c *contest) sellOut(ctx context.Context, one *Round) error {
 	return c.campaign(ctx, "s", c.w.Units, func(env Env, s Strategy) error {
 		o := order{Users: c.w.Users, Asks: 2, AtMost: sellOutMax, Prefix: "s"}

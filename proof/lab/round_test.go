@@ -20,8 +20,7 @@ func binary(t *testing.T) Self {
 	return func(args ...string) *exec.Cmd { return exec.Command(path, args...) }
 }
 
-// contestOf is a contest of one strategy over its own prepared
-// campaign.
+// contestOf is a contest of one strategy over its own prepared campaign.
 func contestOf(t *testing.T, name string) (*contest, Env) {
 	t.Helper()
 	entry, ok := StrategyNamed(name)

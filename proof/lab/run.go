@@ -52,10 +52,9 @@ func Run(ctx context.Context, opts Options) (report Report, err error) {
 	return r.rounds(ctx)
 }
 
-// openServers starts the servers missing in p: a Redis that
-// keeps everything in memory, the least that Dibs' durability
-// "fast" assumes, and a MariaDB that syncs commits to disk
-// before it replies.
+// openServers starts the servers missing in p: a Redis that keeps everything
+// in memory, the least that Dibs' durability "fast" assumes, and a MariaDB
+// that syncs commits to disk before it replies.
 func openServers(host *testenv.Program, p Servers) (Servers, error) {
 	err := host.Try(func() {
 		if p.RedisURL == "" {
@@ -80,8 +79,7 @@ type runner struct {
 	env  Env
 }
 
-// open makes the lab's own database and refuses a Redis used by
-// a Dibs.
+// open makes the lab's own database and refuses a Redis used by a Dibs.
 func (r *runner) open(ctx context.Context, servers Servers) (err error) {
 	terms := Terms{
 		Connections: 4, Patience: r.w.Patience, RetryPause: r.w.RetryPause, Lease: DefaultLease,

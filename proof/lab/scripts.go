@@ -47,8 +47,7 @@ func (c *counter) takeAndUpdate(ctx context.Context, user string) (Outcome, erro
 	return Claimed, c.bookOne(ctx)
 }
 
-// preparePackets pushes the packets: id and amount, in minor
-// units.
+// preparePackets pushes the packets: id and amount, in minor units.
 func (c *counter) preparePackets(ctx context.Context) error {
 	err := c.Redis.Del(ctx, c.packetsKey(), c.takenKey(), c.usersKey()).Err()
 	if err != nil {
@@ -67,9 +66,8 @@ func (c *counter) preparePackets(ctx context.Context) error {
 	return err
 }
 
-// takePacket takes one packet per call from a prepared list, by
-// the red packet article's script. A user's retry gets the first
-// packet again.
+// takePacket takes one packet per call from a prepared list, by the red
+// packet article's script. A user's retry gets the first packet again.
 func (c *counter) takePacket(ctx context.Context, user string) (Outcome, error) {
 	keys := []string{c.packetsKey(), c.usersKey(), c.takenKey()}
 	reply, err := redPacket.Run(ctx, c.Redis, keys, user).StringSlice()

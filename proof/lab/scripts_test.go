@@ -26,8 +26,7 @@ func claims(t *testing.T, s Strategy, prefix string, n int) {
 	}
 }
 
-// A process that ends normally flushes its sum. A crashed one
-// loses it.
+// A process that ends normally flushes its sum. A crashed one loses it.
 func TestACrashLosesTheSumOfAProcess(t *testing.T) {
 	t.Parallel()
 	_, env := contestOf(t, "sum-flush")
@@ -80,8 +79,7 @@ func TestACopyOverwritesAnExpiryAndARestock(t *testing.T) {
 	}
 }
 
-// Of two copying processes, the later writer wins, not the later
-// reader.
+// Of two copying processes, the later writer wins, not the later reader.
 func TestALateCopyOverwritesANewerOne(t *testing.T) {
 	t.Parallel()
 	_, env := contestOf(t, "copy-stock")

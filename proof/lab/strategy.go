@@ -24,15 +24,13 @@ type Strategy interface {
 	Close() error
 }
 
-// Settler is a Strategy whose MySQL data lags behind its
-// answers.
+// Settler is a Strategy whose MySQL data lags behind its answers.
 type Settler interface {
 	// Settle waits until MySQL has every answered claim.
 	Settle(ctx context.Context) error
 }
 
-// Step is a point in a claim where the lab may make it wait,
-// fail or die.
+// Step is a point in a claim where the lab may make it wait, fail or die.
 type Step string
 
 // The steps of a claim. Not every strategy has all.

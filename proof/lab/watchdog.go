@@ -25,10 +25,9 @@ var (
 	watchdogGive  = redis.NewScript(watchdogGiveSource)
 )
 
-// lease is a re-entrant lock with an owner and an expiry, like
-// Redisson's RLock. While held, it is renewed each third of the
-// lease; after its holder's death it expires. No well-maintained
-// Go library has both.
+// lease is a re-entrant lock with an owner and an expiry, like Redisson's
+// RLock. While held, it is renewed each third of the lease; after its
+// holder's death it expires. No well-maintained Go library has both.
 type lease struct {
 	rdb   *redis.Client
 	key   string
@@ -36,8 +35,7 @@ type lease struct {
 	lasts time.Duration
 }
 
-// try takes the lock, again if the owner has it; false if
-// another has it.
+// try takes the lock, again if the owner has it; false if another has it.
 func (l *lease) try(ctx context.Context) (bool, error) {
 	return watchdogTake.Run(ctx, l.rdb, []string{l.key}, l.owner, l.lasts.Milliseconds()).Bool()
 }

@@ -20,9 +20,8 @@ import (
 // WorkerCommand is the hidden command of a worker.
 const WorkerCommand = "lab-worker"
 
-// order is a worker's task: open a strategy and claim, either
-// for a time with a new user per claim, or this worker's share
-// of a sell-out.
+// order is a worker's task: open a strategy and claim, either for a time with
+// a new user per claim, or this worker's share of a sell-out.
 type order struct {
 	Servers
 	Terms
@@ -161,9 +160,8 @@ func (c *crowd) claims(ctx context.Context) {
 	}
 }
 
-// nextUser returns the next claim's user. In a sell-out the asks
-// of one user are consecutive and go to different workers, so
-// that they compete.
+// nextUser returns the next claim's user. In a sell-out the asks of one user
+// are consecutive and go to different workers, so that they compete.
 func (c *crowd) nextUser() (user string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,8 +13,7 @@ type Workload struct {
 	Units       int64    `json:"units"`       // of the sell-out
 	Connections int      `json:"connections"` // concurrent claims, over all processes
 	Processes   int      `json:"processes"`   // processes that claim
-	// connections to MySQL of strategies without Dibs, over all
-	// processes
+	// connections to MySQL of strategies without Dibs, over all processes
 	SQLPool int `json:"sql_pool"`
 	Rounds  int `json:"rounds"`
 
@@ -24,8 +23,7 @@ type Workload struct {
 	RetryPause time.Duration `json:"retry_pause_ns"` // average pause before a retry
 }
 
-// DefaultWorkload is all strategies and the crowd of Dibs' own
-// tests.
+// DefaultWorkload is all strategies and the crowd of Dibs' own tests.
 func DefaultWorkload() Workload {
 	return Workload{
 		Users: 600, Units: 300, Connections: 200, Processes: 2, SQLPool: 16, Rounds: 3,

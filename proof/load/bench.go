@@ -37,8 +37,7 @@ const (
 // totals are the answers of all runs against the campaign.
 type totals struct{ sent, accepted, unknown int64 }
 
-// Run runs the Bench. The report is complete only without an
-// error.
+// Run runs the Bench. The report is complete only without an error.
 func (b *Bench) Run(ctx context.Context) (report Report, err error) {
 	if err := b.Target.Open(ctx, b.Plan.Connections, b.Stock); err != nil {
 		return Report{}, err

@@ -17,8 +17,7 @@ type Counts struct {
 	Refused  map[string]int64 // by code
 	Faults   map[string]int64 // by code
 	Unknown  int64            // of the faults, those that may have been accepted
-	// sent late though a connection was free: the generator was too
-	// slow
+	// sent late though a connection was free: the generator was too slow
 	Late    int64
 	Waited  int64         // sent late because all connections were busy
 	LateMax time.Duration // the generator's longest delay
@@ -28,8 +27,7 @@ type Counts struct {
 	last    time.Time
 }
 
-// latencyMax is the highest recorded latency; higher ones count
-// as this.
+// latencyMax is the highest recorded latency; higher ones count as this.
 const latencyMax = time.Hour
 
 func newCounts() Counts {

@@ -1,7 +1,6 @@
-// Package load sends claims at a constant rate, however slow the
-// answers are (an open loop). It measures each latency from the
-// time the claim was due, so that a stalled service can't hide
-// the wait of later claims.
+// Package load sends claims at a constant rate, however slow the answers are
+// (an open loop). It measures each latency from the time the claim was due,
+// so that a stalled service can't hide the wait of later claims.
 package load
 
 import (
@@ -30,8 +29,7 @@ const (
 // later than that count as late.
 const lateAfter = time.Millisecond
 
-// shardsMax limits the counts' memory: a histogram takes some
-// 200 kB.
+// shardsMax limits the counts' memory: a histogram takes some 200 kB.
 const shardsMax = 16
 
 // Plan is one run at one rate.
@@ -55,8 +53,7 @@ func (p Plan) WithDefaults() Plan {
 	return p
 }
 
-// Validate returns nil, or ErrPlan wrapped with the name of the
-// field.
+// Validate returns nil, or ErrPlan wrapped with the name of the field.
 func (p *Plan) Validate() error {
 	switch {
 	case math.IsNaN(p.Rate) || p.Rate <= 0 || p.Rate > RateMax:
@@ -90,8 +87,7 @@ type Answer struct {
 	Unknown bool   // the claim may still have been accepted
 }
 
-// Send makes send n and waits for its answer. It runs
-// concurrently.
+// Send makes send n and waits for its answer. It runs concurrently.
 type Send func(ctx context.Context, n int64) Answer
 
 // Result is a run: the warm-up and the measurement.
@@ -99,8 +95,7 @@ type Result struct {
 	Warm, Measured Counts
 }
 
-// Run sends a plan. If ctx ends, it stops and returns ctx's
-// error.
+// Run sends a plan. If ctx ends, it stops and returns ctx's error.
 func Run(ctx context.Context, p Plan, send Send) (Result, error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {

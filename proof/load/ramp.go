@@ -27,8 +27,7 @@ const (
 	lateShare     = 0.01
 )
 
-// rounding allows for the error of dividing and multiplying by
-// one number.
+// rounding allows for the error of dividing and multiplying by one number.
 const rounding = 1 + 1e-9
 
 // Step is one tried rate.
@@ -43,12 +42,11 @@ type Step struct {
 // Measure runs one rate for a time.
 type Measure func(ctx context.Context, rate float64) (Counts, error)
 
-// Find returns the highest rate that held, 0 if none did, and
-// the tried rates in order. A failed rate is tried once more,
-// because one hiccup of a busy machine is no limit. The result
-// must hold again after all higher rates failed, because one
-// lucky measurement is no top rate. Find stops at a sixty-fourth
-// of the first rate.
+// Find returns the highest rate that held, 0 if none did, and the tried rates
+// in order. A failed rate is tried once more, because one hiccup of a busy
+// machine is no limit. The result must hold again after all higher rates
+// failed, because one lucky measurement is no top rate. Find stops at a
+// sixty-fourth of the first rate.
 func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error) {
 	var steps []Step
 	try := func(rate float64) (held bool, err error) {
@@ -92,9 +90,8 @@ func (r Ramp) Find(ctx context.Context, measure Measure) (float64, []Step, error
 	return 0, steps, nil
 }
 
-// LowestPart divides the first rate to give the lowest one
-// tried. A step of the first rate needs at least as many sends,
-// or the lowest rate has none.
+// LowestPart divides the first rate to give the lowest one tried. A step of
+// the first rate needs at least as many sends, or the lowest rate has none.
 const LowestPart = 64
 
 // isPrecise reports whether the search is over: Ramp.To holds,

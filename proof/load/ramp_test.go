@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measurer is a service whose p99 is 1 ms up to its top rate and
-// 50 ms above.
+// measurer is a service whose p99 is 1 ms up to its top rate and 50 ms above.
 func measurer(top func(call int) float64) Measure {
 	calls := 0
 	return func(_ context.Context, rate float64) (Counts, error) {

@@ -23,8 +23,7 @@ type Service struct {
 // startWait limits a start: servers may be down for a while.
 const startWait = time.Minute
 
-// stopSlack is added to the service's own stop time before it is
-// killed.
+// stopSlack is added to the service's own stop time before it is killed.
 const stopSlack = 10 * time.Second
 
 // StartService starts this program as `dibs serve` with these
@@ -63,8 +62,7 @@ func StartService(ctx context.Context, environ []string, warnings io.Writer, sto
 	return nil, errors.Join(err, s.Stop(stopTimeout))
 }
 
-// Stop ends the service and waits; it kills one that takes far
-// too long.
+// Stop ends the service and waits; it kills one that takes far too long.
 func (s *Service) Stop(timeout time.Duration) error {
 	_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended
 	select {

@@ -1,8 +1,7 @@
-// Package logmodel checks a planned design of Dibs by
-// explicit-state search: MySQL keeps the claim stream's offset,
-// in the transaction that writes the rows. It searches all
-// interleavings breadth first, within bounds, with a visited set
-// of canonical states, and reports the shortest trace of a
+// Package logmodel checks a planned design of Dibs by explicit-state search:
+// MySQL keeps the claim stream's offset, in the transaction that writes the
+// rows. It searches all interleavings breadth first, within bounds, with a
+// visited set of canonical states, and reports the shortest trace of a
 // violation. The code does not work like this yet.
 //
 //	go test ./proof/logmodel                          # the rules hold within small bounds, and each of them is needed
@@ -11,12 +10,11 @@
 //	go test ./proof/logmodel -args -deep              # larger bounds, minutes
 //	go test ./proof/logmodel -args -without 'A B'     # without rules, which says how something breaks
 //
-// Model one is one partition of one lot. Redis is a history of
-// writes and a pure function of it; a rollback cuts the history.
-// Stream entries are the writes visible to readers. A fence, the
-// generation's key and the offset's key are writes that they
-// don't see. Model two is lots on two partitions that move
-// units; see the second half.
+// Model one is one partition of one lot. Redis is a history of writes and a
+// pure function of it; a rollback cuts the history. Stream entries are the
+// writes visible to readers. A fence, the generation's key and the offset's
+// key are writes that they don't see. Model two is lots on two partitions
+// that move units; see the second half.
 package logmodel
 
 import (
@@ -534,8 +532,7 @@ func (s *one) flagged(f uint8) (mask uint8) {
 	return mask
 }
 
-// known is the claims with units that MySQL, Redis or a living
-// process knows.
+// known is the claims with units that MySQL, Redis or a living process knows.
 func (r *rulesOne) known(s *one) uint8 {
 	var api uint8
 	for p := range s.P {
@@ -1108,8 +1105,8 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 					n.Win = 1
 				}
 				for x := range n.Rd {
-					// a flush in progress when Redis lost data, noticed at the
-					// reader's next read
+					// a flush in progress when Redis lost data, noticed at
+					// the reader's next read
 					for j := range n.Rd[x].N {
 						if b := &n.Rd[x].B[j]; n.Rd[x].Ph == 1 && b.Kind == kClaim && n.R.Mask>>b.Arg&1 == 0 {
 							n.Win = 1
@@ -1118,8 +1115,8 @@ func (r *rulesOne) steps(s0 *one, e *emitter[one]) {
 				}
 				for p := range n.P {
 					if n.P[p].Alive && n.P[p].SeenS > n.R.S && (r.Late > n.Late || l.Ask == 0 && (r.Del > n.Del || n.Both)) {
-						// a process slept through the second in which all write
-						// what they saw
+						// a process slept through the second in which all
+						// write what they saw
 						n.Win = 1
 					}
 				}
@@ -2109,10 +2106,9 @@ func two1(name string, set func(r *rulesTwo)) scenario {
 	}}
 }
 
-// Defaults: 2 API processes, 1 reader, 1 loader, total 2, 2
-// claims, 1 rollback of Redis to any write, 1 restore of MySQL
-// to any commit. Stream ids repeat after a rollback, as if
-// Redis' clock were set back.
+// Defaults: 2 API processes, 1 reader, 1 loader, total 2, 2 claims, 1
+// rollback of Redis to any write, 1 restore of MySQL to any commit. Stream
+// ids repeat after a rollback, as if Redis' clock were set back.
 var scenarios = []scenario{
 	one1("A1 claims: 3, a rollback, a restore", func(r *rulesOne) { r.Claims = 3 }),
 	one1("A2 units 1 and 2, total 3, a process dies, a rollback", func(r *rulesOne) { r.Total, r.Units2, r.Death, r.Restore = 3, true, 1, 0 }),
@@ -2166,8 +2162,7 @@ var scenarios = []scenario{
 // nothing may break: the other rules imply it.
 type mutant struct{ in, rules, why, wants string }
 
-// holes are errors or gaps of the first design, and their
-// effect.
+// holes are errors or gaps of the first design, and their effect.
 var holes = []mutant{
 	{"M2", "GenEntry GenMono GenMax", "5a: the generation is a SET without an entry: a rollback undoes it alone", "I1"},
 	{"A9", "GenEntry GenMono GenMax", "5a: the same in mode fast", "I2"},

@@ -11,8 +11,7 @@ import (
 	"dibs/models"
 )
 
-// fixture is a campaign in Redis with claims, some with the
-// client's keys.
+// fixture is a campaign in Redis with claims, some with the client's keys.
 type fixture struct {
 	s       *lua.Scripts
 	c       *models.Campaign

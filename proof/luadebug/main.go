@@ -88,8 +88,7 @@ func scriptNames(root string) ([]string, error) {
 	return files, nil
 }
 
-// callOf loads the fixture and returns the Go code's call of a
-// script.
+// callOf loads the fixture and returns the Go code's call of a script.
 func callOf(ctx context.Context, addr, name string) (call, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -104,8 +103,7 @@ func callOf(ctx context.Context, addr, name string) (call, error) {
 		if err := perform(ctx, rdb, heard, name); err != nil {
 			return call{}, err
 		}
-		// a command line can't contain it; ids and digests are random
-		// bytes
+		// a command line can't contain it; ids and digests are random bytes
 		if !heard.call.hasZero() {
 			return heard.call, nil
 		}

@@ -16,9 +16,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// The test acts as the user: the debugger must stop at the first
-// line, show keys and arguments, and continue to the reply of a
-// successful call.
+// The test acts as the user: the debugger must stop at the first line, show
+// keys and arguments, and continue to the reply of a successful call.
 func TestEveryScriptRunsInTheDebugger(t *testing.T) {
 	t.Chdir("../..")
 	names, err := scriptNames(".")

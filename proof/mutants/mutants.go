@@ -1,12 +1,10 @@
-// Package mutants builds programs and tests with small mistakes,
-// to check that a test notices. It does not modify the module's
-// files: the toolchain gets changed copies by -overlay. Its
-// tests try the mutants.
+// Package mutants builds programs and tests with small mistakes, to check
+// that a test notices. It does not modify the module's files: the toolchain
+// gets changed copies by -overlay. Its tests try the mutants.
 //
-// A mutant is a file in the folder patches: a header, an empty
-// line, and a unified diff. The header describes the mistake,
-// names the test that must fail, and says whether everyday runs
-// try the mutant:
+// A mutant is a file in the folder patches: a header, an empty line, and a
+// unified diff. The header describes the mistake, names the test that must
+// fail, and says whether everyday runs try the mutant:
 //
 //	Mutant: an expired token passes
 //	Test: ./api/auth -run TestTokensFile
@@ -27,8 +25,7 @@ import (
 	"strings"
 )
 
-// Edit replaces a text of a module's file. The text must occur
-// once.
+// Edit replaces a text of a module's file. The text must occur once.
 type Edit struct{ File, Old, New string }
 
 // Overlay writes changed copies of files of the module at root

@@ -131,10 +131,9 @@ func TestMutantsAreKilled(t *testing.T) {
 	}
 }
 
-// Everyday mutants are built in together, per package, at a
-// fraction of separate builds. Each must be noticed by a test
-// that no other of them is meant for. TestMutantsAreKilled tries
-// them separately.
+// Everyday mutants are built in together, per package, at a fraction of
+// separate builds. Each must be noticed by a test that no other of them is
+// meant for. TestMutantsAreKilled tries them separately.
 func TestTheWorstMutantsAreKilled(t *testing.T) {
 	t.Parallel()
 	if triesAll() {

@@ -18,9 +18,8 @@ type mutant struct {
 	Edits    []mutants.Edit
 }
 
-// selects reports whether the pattern selects a test, given with
-// names joined by "/". Alternatives in parentheses are not
-// supported.
+// selects reports whether the pattern selects a test, given with names joined
+// by "/". Alternatives in parentheses are not supported.
 func (m *mutant) selects(test string) bool {
 	names := strings.Split(test, "/")
 	for pattern := range strings.SplitSeq(m.Run, "|") {

@@ -33,8 +33,7 @@ type reply struct {
 	replayed bool
 }
 
-// certain reports whether the caller knows the request's
-// outcome.
+// certain reports whether the caller knows the request's outcome.
 func (r *reply) certain() bool { return certain(r.code) }
 
 func certain(code string) bool {

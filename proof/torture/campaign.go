@@ -18,8 +18,7 @@ import (
 	"dibs/models"
 )
 
-// campaign is a campaign of a round, and all that is known of
-// it.
+// campaign is a campaign of a round, and all that is known of it.
 type campaign struct {
 	id      string
 	packets bool
@@ -61,9 +60,8 @@ func (c *campaign) rests(user string) bool {
 // endless ends the id of a campaign that is never sold out.
 const endless = "-endless"
 
-// spell is a value with the earliest time it may have been in
-// force, and the time by which it certainly no longer was; till
-// zero: it may still be.
+// spell is a value with the earliest time it may have been in force, and the
+// time by which it certainly no longer was; till zero: it may still be.
 type spell struct {
 	value      int64
 	from, till time.Time
@@ -94,8 +92,7 @@ func (c *campaign) change(spells *[]spell, value int64) (answered func(code stri
 	}
 }
 
-// may lists the values that may have been in force during a time
-// span.
+// may lists the values that may have been in force during a time span.
 func (c *campaign) may(spells *[]spell, from, till time.Time) (values []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,8 +137,7 @@ func (o *operator) base() string {
 // is behind the API, or a mutant is broken otherwise than meant.
 var errRefused = errors.New("torture: the API refuses what it is asked")
 
-// insistFor is how long an operator retries: Redis may be killed
-// repeatedly.
+// insistFor is how long an operator retries: Redis may be killed repeatedly.
 const insistFor = 3 * time.Minute
 
 // insist sends a request until it is done or certainly refused.

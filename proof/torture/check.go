@@ -19,8 +19,7 @@ type row struct {
 	*oracle.Row
 
 	at, resolved time.Time
-	// when Redis had its units back, by the stream; zero: perhaps
-	// never
+	// when Redis had its units back, by the stream; zero: perhaps never
 	applied time.Time
 }
 
@@ -40,9 +39,8 @@ type ledger struct {
 	rows []row // by shard and seq
 }
 
-// check compares, after the drain, all data of the round: the
-// clients', MySQL's, the finance service's, and the stream
-// readers'.
+// check compares, after the drain, all data of the round: the clients',
+// MySQL's, the finance service's, and the stream readers'.
 func (rd *round) check(ctx context.Context) error {
 	streams, err := rd.readStreams(ctx)
 	if err != nil {
@@ -94,8 +92,7 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	for i := range books.Rows {
 		r := &books.Rows[i]
 		l.rows = append(l.rows, row{Row: r, at: r.At, resolved: r.Resolved.Time, applied: s.released[r.ID]})
-		// else Redis lost it, MySQL did not, and the retry is another
-		// claim
+		// else Redis lost it, MySQL did not, and the retry is another claim
 		if twin := byKey[r.Key]; twin != nil && !rd.excused(twin.At) {
 			rd.brokenf("I4: one key has claims %s (seq %d) and %s (seq %d) of %s", twin.ID, twin.Seq, r.ID, r.Seq, c.id)
 		}
@@ -104,9 +101,8 @@ func (rd *round) read(ctx context.Context, c *campaign, s *streams) (*ledger, er
 	return l, nil
 }
 
-// checkAnswers checks that each grant has one row, the same at
-// each reply, and each row has a grant or an unsure client (I2,
-// I4).
+// checkAnswers checks that each grant has one row, the same at each reply,
+// and each row has a grant or an unsure client (I2, I4).
 func (rd *round) checkAnswers(l *ledger) {
 	var all []oracle.Answer
 	for _, one := range l.requests {
@@ -134,9 +130,8 @@ func (rd *round) checkAnswers(l *ledger) {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
-// checkTries checks one request's tries. It returns the last
-// granted one, and whether an unanswered try may have been
-// granted.
+// checkTries checks one request's tries. It returns the last granted one, and
+// whether an unanswered try may have been granted.
 func (rd *round) checkTries(one *request) (answered *try, unsure bool) {
 	for i := range one.tries {
 		t := &one.tries[i]
@@ -206,9 +201,8 @@ func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 	return ""
 }
 
-// streams is the content of the claim streams: each campaign's
-// claims and stock thresholds, and when Redis had a released
-// claim's units back.
+// streams is the content of the claim streams: each campaign's claims and
+// stock thresholds, and when Redis had a released claim's units back.
 type streams struct {
 	accepted map[string][]models.Event
 	crossed  map[string][]models.Event

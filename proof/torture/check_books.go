@@ -13,9 +13,8 @@ import (
 	"dibs/models"
 )
 
-// checkOrder replays the claims in Redis' order: no seq twice,
-// no gap, and at no time more units than total or a user above a
-// limit (I1, I3, I7).
+// checkOrder replays the claims in Redis' order: no seq twice, no gap, and at
+// no time more units than total or a user above a limit (I1, I3, I7).
 func (rd *round) checkOrder(l *ledger) {
 	c := l.campaign
 	lost := l.Lossy
@@ -77,8 +76,7 @@ func (rd *round) checkTimes(l *ledger) {
 	}
 }
 
-// inTime returns the rows by claim time; those of one shard keep
-// their order.
+// inTime returns the rows by claim time; those of one shard keep their order.
 func (l *ledger) inTime() (all []*row) {
 	for i := range l.rows {
 		all = append(all, &l.rows[i])
@@ -213,8 +211,7 @@ type entry struct {
 	written time.Time
 }
 
-// readAway reads and acknowledges what the paused group has not
-// read.
+// readAway reads and acknowledges what the paused group has not read.
 func (w *world) readAway(ctx context.Context, partition int) (events []entry, err error) {
 	stream := lua.StreamKey(partition)
 	for {
@@ -242,11 +239,10 @@ func (w *world) readAway(ctx context.Context, partition int) (events []entry, er
 	}
 }
 
-// checkLines checks the published stock thresholds. One crossed
-// by a claim is published once. One crossed by a change may be
-// repeated by a process that completes it, under the same id,
-// but there are no more ids than changes. A sold-out campaign
-// must have been announced.
+// checkLines checks the published stock thresholds. One crossed by a claim is
+// published once. One crossed by a change may be repeated by a process that
+// completes it, under the same id, but there are no more ids than changes. A
+// sold-out campaign must have been announced.
 func (rd *round) checkLines(l *ledger, published []models.Event) {
 	if l.shards > 1 {
 		return // reported once all of them were read

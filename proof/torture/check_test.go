@@ -84,9 +84,8 @@ func TestCheckOfExpiryTells(t *testing.T) {
 	}
 }
 
-// While Redis' clock is ahead, a user also has that hour's
-// limit, but no more. The judged claims are retimed: both then
-// have one time.
+// While Redis' clock is ahead, a user also has that hour's limit, but no
+// more. The judged claims are retimed: both then have one time.
 func TestCheckOfLimitsTells_InHoursOfRedis(t *testing.T) {
 	t.Parallel()
 	for ahead, broken := range map[time.Duration]string{2 * time.Hour: "", 0: "u 09h held 4 units of 3 per hour with seq 2"} {

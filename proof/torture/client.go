@@ -42,8 +42,7 @@ type ending struct {
 // final reports whether another try would change nothing.
 func (w *request) final() bool { return certain(w.last().code) || w.key == "" }
 
-// rests reports whether its campaign or shard gets no claims
-// now.
+// rests reports whether its campaign or shard gets no claims now.
 func (w *request) rests() bool { return w.c.closing.Load() || w.c.rests(w.user) }
 
 // last returns the latest try.
@@ -101,8 +100,7 @@ func (c *client) run(ctx context.Context) {
 	}
 }
 
-// pick draws a campaign to claim from. At least one always gets
-// a rush.
+// pick draws a campaign to claim from. At least one always gets a rush.
 func (c *client) pick() *campaign {
 	for {
 		one := c.round.campaigns[c.r.IntN(len(c.round.campaigns))]
@@ -116,8 +114,7 @@ func (c *client) asked() *part { return pick(c.w.apis, c.api) }
 
 func (c *client) base() string { return c.asked().frontURL }
 
-// leave switches to another API process after one could not
-// reply.
+// leave switches to another API process after one could not reply.
 func (c *client) leave(code string) {
 	if !certain(code) {
 		c.api++
@@ -188,8 +185,7 @@ func (c *client) try(one *request) {
 	c.book(one, &t)
 }
 
-// book records a try. A second claim for one key is reported at
-// once.
+// book records a try. A second claim for one key is reported at once.
 func (c *client) book(one *request, t *try) {
 	c.round.gauge.note(one.c.id, t.code, t.ended)
 	for i := range one.tries {

@@ -10,9 +10,8 @@ import (
 	"dibs/lua"
 )
 
-// mutant is a deliberately broken Dibs. If the kit can't find
-// the error within a few seeds, it proves nothing about the real
-// one.
+// mutant is a deliberately broken Dibs. If the kit can't find the error
+// within a few seeds, it proves nothing about the real one.
 type mutant struct {
 	name  string
 	edits []edit

@@ -126,8 +126,7 @@ func trying(do func(w *world, s *injection)) func(w *world, s *injection) error 
 	return func(w *world, s *injection) error { return w.Try(func() { do(w, s) }) }
 }
 
-// lasting injects a fault that starts, lasts for its time and
-// ends.
+// lasting injects a fault that starts, lasts for its time and ends.
 func lasting(begin, end func(w *world)) func(w *world, s *injection) error {
 	return trying(func(w *world, s *injection) {
 		begin(w)
@@ -147,8 +146,7 @@ func only(topology, otherwise string) func(w *world) string {
 	}
 }
 
-// lossy reports whether a fault may lose answered claims under
-// these options.
+// lossy reports whether a fault may lose answered claims under these options.
 func (f *fault) lossy(o *Options) bool { return f.loses != nil && f.loses(o) }
 
 func always(*Options) bool { return true }

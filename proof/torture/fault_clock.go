@@ -38,11 +38,10 @@ func clockFaults() []*fault {
 	}}
 }
 
-// retime, if the clock was wrong, replaces each claim's time by
-// the latest possible one: when a client learned of it, or of
-// one with a higher seq. Units returned by then count as
-// returned before. An end in the future is set to its claim's
-// time, as no end precedes its claim.
+// retime, if the clock was wrong, replaces each claim's time by the latest
+// possible one: when a client learned of it, or of one with a higher seq.
+// Units returned by then count as returned before. An end in the future is
+// set to its claim's time, as no end precedes its claim.
 func (rd *round) retime(l *ledger) {
 	if !rd.lied {
 		return

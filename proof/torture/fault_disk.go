@@ -20,9 +20,8 @@ type disks struct {
 	missing    error // why there are none
 }
 
-// newDisks mounts the disks: of a single Redis only, as nodes
-// with replicas share their configuration, and of the SQL
-// server.
+// newDisks mounts the disks: of a single Redis only, as nodes with replicas
+// share their configuration, and of the SQL server.
 func (w *world) newDisks() (d disks) {
 	if w.opt.Topology == Alone {
 		d.redis, d.missing = testenv.NewDisk(w.Program, diskSize)
@@ -88,10 +87,9 @@ func diskFaults() []*fault {
 // connections of its predecessor.
 const sqlBackWithin = 10 * time.Second
 
-// committed lists the existing rows of claims and packets, which
-// are never deleted, and the campaigns that have all packets
-// added in the same transactions. A server whose disk was full
-// may end only now.
+// committed lists the existing rows of claims and packets, which are never
+// deleted, and the campaigns that have all packets added in the same
+// transactions. A server whose disk was full may end only now.
 func (w *world) committed() (rows []string, err error) {
 	for until := time.Now().Add(sqlBackWithin); ; wait(w.ctx, readyEvery) {
 		rows, err = w.strings("SELECT id FROM claims UNION ALL SELECT CONCAT(campaign_id, ' ', id) FROM packets UNION ALL" +
@@ -106,10 +104,9 @@ func (w *world) committed() (rows []string, err error) {
 	}
 }
 
-// requireCommitted ends the round if the SQL server lost
-// committed rows, or its indexes are corrupt, as MariaDB
-// 10.11.19's sometimes are after a statement ran out of space.
-// No claim can then be judged.
+// requireCommitted ends the round if the SQL server lost committed rows, or
+// its indexes are corrupt, as MariaDB 10.11.19's sometimes are after a
+// statement ran out of space. No claim can then be judged.
 func (w *world) requireCommitted(before []string) error {
 	now, err := w.committed()
 	if err != nil {

@@ -90,8 +90,7 @@ func (w *world) replica(s *injection) *testenv.RedisServer {
 	return nil
 }
 
-// replication returns a node's INFO replication; "" without a
-// reply.
+// replication returns a node's INFO replication; "" without a reply.
 func (w *world) replication(node *testenv.RedisServer) string {
 	rdb := redis.NewClient(&redis.Options{Addr: node.Addr(), MaxRetries: -1})
 	defer func() { _ = rdb.Close() }()
@@ -99,9 +98,8 @@ func (w *world) replication(node *testenv.RedisServer) string {
 	return info
 }
 
-// demote makes a returned primary follow the promoted one. Every
-// fourth time it leaves that to the Sentinels, which take ten
-// seconds.
+// demote makes a returned primary follow the promoted one. Every fourth time
+// it leaves that to the Sentinels, which take ten seconds.
 func (w *world) demote(back *testenv.RedisServer, s *injection) {
 	if w.sentinels == nil || s.n%4 == 0 {
 		return
@@ -147,8 +145,7 @@ func (w *world) awaitWhole() {
 	}
 }
 
-// serves reports whether every node of a cluster reports a
-// healthy state.
+// serves reports whether every node of a cluster reports a healthy state.
 func (w *world) serves() bool {
 	for _, node := range w.redis {
 		if w.cluster == nil {

@@ -52,8 +52,7 @@ func kill(kind string) func(w *world, s *injection) error {
 	}
 }
 
-// pause stops one of a kind at any point, for longer than its
-// lease.
+// pause stops one of a kind at any point, for longer than its lease.
 func pause(kind string) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		p := pick(w.of(kind), s.who)

@@ -74,8 +74,7 @@ func (w *world) unlink(key string) error {
 // disk nor in MySQL.
 func unlessFsync(o *Options) bool { return !o.Durability.IsFsync() && unlessMySQL(o) }
 
-// again acts on every primary, every 20 ms for as long as the
-// fault lasts.
+// again acts on every primary, every 20 ms for as long as the fault lasts.
 func again(do func(ctx context.Context, rdb *redis.Client) error) func(w *world, s *injection) error {
 	return func(w *world, s *injection) error {
 		for till := time.Now().Add(s.lasts); ; wait(w.ctx, 20*time.Millisecond) {

@@ -108,8 +108,7 @@ func lockRow(w *world, s *injection) error {
 	})
 }
 
-// deadlocks repeatedly locks campaigns' rows in the opposite
-// order of Dibs.
+// deadlocks repeatedly locks campaigns' rows in the opposite order of Dibs.
 func deadlocks(w *world, s *injection) error {
 	for till := time.Now().Add(s.lasts); time.Now().Before(till) && w.ctx.Err() == nil; {
 		_ = w.stranger(func(ctx context.Context, tx *sql.Tx) error { // it may be the victim

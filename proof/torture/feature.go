@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Features of a campaign, or of an operator's actions on it
-// during faults.
+// Features of a campaign, or of an operator's actions on it during faults.
 const (
 	kindCoupon  = "coupon"  // claims of one unit each
 	kindUnits   = "units"   // claims of up to three units
@@ -17,8 +16,7 @@ const (
 	withShards  = "shards" // one of which gets no claims during a fault
 	withWaves   = "waves"
 	withFinance = "finance" // in the end its sender is credited with the rest
-	// it is closed during faults, and `dibs archive` moves its
-	// claims
+	// it is closed during faults, and `dibs archive` moves its claims
 	withArchive  = "archive"
 	withEviction = "eviction" // it leaves Redis after half a second without claims
 	withChanges  = "changes"  // of total, limits, status and times; of packets: more of them
@@ -43,8 +41,7 @@ var exclusions = []struct {
 	{[]string{kindCoupon, kindUnits}, []string{withWaves, withFinance}, "only packets have waves and are credited"},
 }
 
-// excluded says why features can't be combined; "" means they
-// can.
+// excluded says why features can't be combined; "" means they can.
 func excluded(a, b string) string {
 	for _, e := range exclusions {
 		if slices.Contains(e.these, a) && slices.Contains(e.those, b) || slices.Contains(e.these, b) && slices.Contains(e.those, a) {
@@ -54,8 +51,7 @@ func excluded(a, b string) string {
 	return ""
 }
 
-// pair is a feature, and a fault or another feature of the same
-// campaign.
+// pair is a feature, and a fault or another feature of the same campaign.
 type pair struct{ feature, other string }
 
 const times = " × "

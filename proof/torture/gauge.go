@@ -68,8 +68,7 @@ func (g *gauge) cost() Cost {
 	return Cost{Answers: g.answers, Certain: g.sure, Refused: maps.Clone(g.refused), GapMs: longest.Milliseconds()}
 }
 
-// quietSince returns the campaigns without a certain reply since
-// then.
+// quietSince returns the campaigns without a certain reply since then.
 func (g *gauge) quietSince(then time.Time) (ids []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -29,8 +29,7 @@ const (
 	hookHangs = 3 * time.Second // before a reply of 500
 )
 
-// hook is a webhook receiver that dies, replies 500 and stalls,
-// unless calm.
+// hook is a webhook receiver that dies, replies 500 and stalls, unless calm.
 type hook struct {
 	*httptest.Server
 
@@ -112,8 +111,7 @@ func (rd *round) owesWebhooks() bool {
 	return len(rd.losses) == 0 && !rd.undoing
 }
 
-// undelivered counts a campaign's claims that the receiver
-// lacks.
+// undelivered counts a campaign's claims that the receiver lacks.
 func (rd *round) undelivered(ctx context.Context, c *campaign) (missing int, err error) {
 	err = rd.w.each(ctx, "SELECT id FROM "+everyClaim+" c WHERE campaign_id = ?", []any{c.id}, func(scan func(...any) error) error {
 		var id string

@@ -108,8 +108,7 @@ func (rd *round) checkExtra(l *ledger) {
 	}
 }
 
-// extraWrong says what is wrong with a refusal for the limit; ""
-// is nothing.
+// extraWrong says what is wrong with a refusal for the limit; "" is nothing.
 func (l *ledger) extraWrong(one *request, from, till time.Time) string {
 	limit := l.extra
 	if limit == nil {

@@ -29,8 +29,7 @@ func overlay(t *testing.T, root string, edits []edit) string {
 	return path
 }
 
-// build builds the dibs program with edits, without changing the
-// files.
+// build builds the dibs program with edits, without changing the files.
 func build(t *testing.T, edits ...edit) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -43,8 +42,7 @@ func build(t *testing.T, edits ...edit) string {
 	return path
 }
 
-// torture runs the kit and returns its report; lines go to the
-// test's log.
+// torture runs the kit and returns its report; lines go to the test's log.
 func torture(t *testing.T, o Options) *Report {
 	t.Helper()
 	o.Progress = func(line string) { t.Log(line) }

@@ -88,8 +88,7 @@ func (rd *round) seeEvictions(ctx context.Context, all []*campaign) {
 	}
 }
 
-// archive moves a closed campaign's claims, except those with an
-// open hold.
+// archive moves a closed campaign's claims, except those with an open hold.
 func (w *world) archive(c *campaign) error {
 	before := time.Now().Add(2 * clockOff).UTC().Format(time.RFC3339)
 	out, err := w.dibs("archive", "--campaign", c.id, "--before", before)

@@ -44,8 +44,7 @@ type part struct {
 // startAgain is the delay before a restart.
 const startAgain = 100 * time.Millisecond
 
-// keep starts the process and restarts it whenever it ends,
-// until end.
+// keep starts the process and restarts it whenever it ends, until end.
 func (p *part) keep() error {
 	p.leave = make(chan struct{})
 	p.left = make(chan struct{})
@@ -121,8 +120,7 @@ func (p *part) start() error {
 	return nil
 }
 
-// kill ends the process like a crash; it is restarted after that
-// time.
+// kill ends the process like a crash; it is restarted after that time.
 func (p *part) kill(dead time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +137,7 @@ func (p *part) signal(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig) // it may have ended
 }
 
-// set sets an environment variable, NAME=value, for its next
-// run.
+// set sets an environment variable, NAME=value, for its next run.
 func (p *part) set(variable string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,8 +146,7 @@ func (p *part) set(variable string) {
 
 const stopWithin = 8 * time.Second
 
-// end ends the process permanently, and kills it if it does not
-// stop in time.
+// end ends the process permanently, and kills it if it does not stop in time.
 func (p *part) end(within time.Duration) {
 	close(p.leave)
 	<-p.left

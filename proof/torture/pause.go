@@ -59,14 +59,12 @@ func (o *operator) reopen(ctx context.Context, c *campaign) error {
 	})
 }
 
-// shut reports whether a refusal means that a campaign takes no
-// claims now.
+// shut reports whether a refusal means that a campaign takes no claims now.
 func shut(code string) bool {
 	return slices.Contains([]string{"paused", "not_started", "ended", "closed"}, code)
 }
 
-// shutWrong says what is wrong with such a refusal; "" is
-// nothing.
+// shutWrong says what is wrong with such a refusal; "" is nothing.
 func (c *campaign) shutWrong(code string, from, till time.Time) string {
 	switch {
 	case code == "paused" && !slices.Contains(c.may(&c.paused, from, till), 1):

@@ -36,8 +36,7 @@ const (
 
 func (t traffic) String() string { return [...]string{"rush", "quiet", "no claims"}[t] }
 
-// quietOneIn is the number of claims of a rush for one of a
-// quiet campaign.
+// quietOneIn is the number of claims of a rush for one of a quiet campaign.
 const quietOneIn = 60
 
 func casts() []cast {
@@ -140,8 +139,7 @@ func (p *planner) drawCasts(r *rand.Rand) []cast {
 	return all
 }
 
-// news counts the new pairs possible in a round of these
-// campaigns.
+// news counts the new pairs possible in a round of these campaigns.
 func (p *planner) news(drawn []cast, lossy bool) (n int) {
 	all := pairs{}
 	for _, c := range drawn {
@@ -163,12 +161,10 @@ func (p *planner) news(drawn []cast, lossy bool) (n int) {
 	return n
 }
 
-// closeAfter is the number of faults before an archived campaign
-// is closed.
+// closeAfter is the number of faults before an archived campaign is closed.
 const closeAfter = faultsARound / 4
 
-// featuresAt lists the campaigns' features after so many faults
-// of the round.
+// featuresAt lists the campaigns' features after so many faults of the round.
 func (p *plan) featuresAt(struck int) (all []string) {
 	for _, c := range p.casts {
 		closed := slices.Contains(c.features, withArchive) && struck >= closeAfter

@@ -11,8 +11,7 @@ import (
 	"dibs/lua"
 )
 
-// pairsWithin limits the total time of the runs that cover every
-// pair.
+// pairsWithin limits the total time of the runs that cover every pair.
 const pairsWithin = 4 * time.Hour
 
 func pairRuns() []Options {
@@ -41,9 +40,8 @@ func plannerOf(t *testing.T, o Options) *planner {
 // to open, recover, sell out, drain and check it.
 const overhead = 30 * time.Second
 
-// Each possible pair must be drawn within so many rounds,
-// whatever the seed, and `make soak`'s runs must take less than
-// four hours.
+// Each possible pair must be drawn within so many rounds, whatever the seed,
+// and `make soak`'s runs must take less than four hours.
 func TestEveryPairIsDrawn(t *testing.T) {
 	t.Parallel()
 	const roundsMost = 24
@@ -71,8 +69,7 @@ func TestEveryPairIsDrawn(t *testing.T) {
 	require.Less(t, sum, pairsWithin)
 }
 
-// coverAsPlanned adds a round's pairs as if everything happened
-// as drawn.
+// coverAsPlanned adds a round's pairs as if everything happened as drawn.
 func coverAsPlanned(covered pairs, p *plan) *plan {
 	struck := 0
 	for _, c := range p.casts {

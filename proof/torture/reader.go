@@ -9,9 +9,8 @@ import (
 // readEvery is the pause between two reads of all campaigns.
 const readEvery = 50 * time.Millisecond
 
-// readBooks reads MySQL repeatedly during faults: a campaign's
-// rows and counters, with the sums waiting for a lock, must
-// agree at all times (I6).
+// readBooks reads MySQL repeatedly during faults: a campaign's rows and
+// counters, with the sums waiting for a lock, must agree at all times (I6).
 func (rd *round) readBooks(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, c := range rd.campaigns {
@@ -35,8 +34,7 @@ func (rd *round) readBooks(ctx context.Context) {
 // include: a released one until its entry is applied.
 const counted = "k.status IN ('claimed', 'redeemed') OR k.id IN (SELECT claim_id FROM outbox WHERE kind = 'release')"
 
-// readCampaign reads counters and rows in one statement, so at
-// one moment.
+// readCampaign reads counters and rows in one statement, so at one moment.
 func (rd *round) readCampaign(ctx context.Context, c *campaign) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -27,13 +27,11 @@ type Report struct {
 	// lost claims that the operator gave up
 	GivenUp int64 `json:"seqs_given_up"`
 	Ghosts  int64 `json:"ghost_credits"` // credits of packets whose claim was lost that way
-	// claims of packets without a credit, as their event was lost
-	// that way
+	// claims of packets without a credit, as their event was lost that way
 	Uncredited int64 `json:"uncredited"`
 	BooksRead  int64 `json:"books_read"` // number of reads during faults
 
-	// time in which APIs' /readyz reported not ready, without
-	// draining
+	// time in which APIs' /readyz reported not ready, without draining
 	UnreadyMs      int64 `json:"unready_ms"`
 	UnreadyWrongMs int64 `json:"unready_serving_ms"` // of that, while claims were served
 	Exits          int   `json:"exits"`              // processes that ended by themselves
@@ -51,8 +49,7 @@ type Report struct {
 	Broken  []string      `json:"broken"`  // violated promises
 }
 
-// pairsOf splits a planner's table into covered and missing
-// pairs.
+// pairsOf splits a planner's table into covered and missing pairs.
 func (r *Report) pairsOf(p *planner) {
 	r.Never = p.never
 	missing := r.covered.without(p.table)
@@ -65,8 +62,7 @@ func (r *Report) pairsOf(p *planner) {
 	}
 }
 
-// MissingByFeature lists the missing pairs, one line per
-// feature.
+// MissingByFeature lists the missing pairs, one line per feature.
 func (r *Report) MissingByFeature() (lines []string) {
 	last := ""
 	for _, one := range r.Missing {

@@ -20,8 +20,7 @@ const (
 	brokenMax    = 20
 )
 
-// round is a set of faults for its own campaigns, and the check
-// after them.
+// round is a set of faults for its own campaigns, and the check after them.
 type round struct {
 	w         *world
 	n         int
@@ -50,10 +49,9 @@ type round struct {
 // lost; till zero: not over.
 type loss struct{ from, till time.Time }
 
-// Claims may be lost from before a fault and its neighbours, if
-// they were not in MySQL yet, until Dibs notices the loss. After
-// concurrent faults possibly no process can notice it before all
-// are up.
+// Claims may be lost from before a fault and its neighbours, if they were not
+// in MySQL yet, until Dibs notices the loss. After concurrent faults possibly
+// no process can notice it before all are up.
 const (
 	lossBefore = 20 * time.Second
 	lossAfter  = 2 * time.Second
@@ -176,14 +174,12 @@ func (rd *round) injectFaults(ctx context.Context, o *operator) (err error) {
 	return errors.Join(err, operating)
 }
 
-// backWithin limits a campaign's time without a certain reply
-// once all faults are over, with claims going on and no
-// intervention.
+// backWithin limits a campaign's time without a certain reply once all faults
+// are over, with claims going on and no intervention.
 const backWithin = 15 * time.Second
 
-// awaitAnswers waits until each campaign gets a certain reply.
-// One lost by Redis is reloaded while claims are released and
-// expire.
+// awaitAnswers waits until each campaign gets a certain reply. One lost by
+// Redis is reloaded while claims are released and expire.
 func (rd *round) awaitAnswers(ctx context.Context) {
 	over := time.Now()
 	for {
@@ -217,8 +213,7 @@ func (rd *round) excused(answered time.Time) bool {
 	})
 }
 
-// undone reports whether MySQL's redeems, releases and changes
-// may be lost.
+// undone reports whether MySQL's redeems, releases and changes may be lost.
 func (rd *round) undone() bool {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

@@ -12,10 +12,9 @@ import (
 	"dibs/lua"
 )
 
-// A scenario is what happens between two recoveries: mostly one
-// fault alone, whose cost is measured. Otherwise concurrent
-// faults of several targets (process, wire, Redis, SQL server),
-// in sequence for each target.
+// A scenario is what happens between two recoveries: mostly one fault alone,
+// whose cost is measured. Otherwise concurrent faults of several targets
+// (process, wire, Redis, SQL server), in sequence for each target.
 type scenario struct {
 	lanes   [][]*injection // a lane is one target's faults
 	started time.Time
@@ -87,8 +86,7 @@ func (b *scenario) length() (most time.Duration) {
 	return most
 }
 
-// lossy reports whether one of its faults may lose answered
-// claims.
+// lossy reports whether one of its faults may lose answered claims.
 func (b *scenario) lossy(o *Options) bool {
 	return slices.ContainsFunc(slices.Concat(b.lanes...), func(s *injection) bool { return s.lossy(o) })
 }
@@ -160,9 +158,8 @@ func (rd *round) happen(b *scenario, s *injection) error {
 	return nil
 }
 
-// closeLosses ends a scenario's losses after a delay: for a
-// single fault once it is over, for several once all processes
-// are up.
+// closeLosses ends a scenario's losses after a delay: for a single fault once
+// it is over, for several once all processes are up.
 func (rd *round) closeLosses(later time.Duration) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -176,8 +173,7 @@ func (rd *round) closeLosses(later time.Duration) {
 // maxRecoveryWait limits the wait after a scenario.
 const maxRecoveryWait = 900 * time.Millisecond
 
-// waitForRecovery waits until each campaign got a certain reply
-// since then.
+// waitForRecovery waits until each campaign got a certain reply since then.
 func (rd *round) waitForRecovery(ctx context.Context, since time.Time) {
 	for wait(ctx, 50*time.Millisecond); len(rd.gauge.quietSince(since)) > 0 && time.Since(since) < maxRecoveryWait && ctx.Err() == nil; {
 		wait(ctx, 10*time.Millisecond)

@@ -19,9 +19,8 @@ import (
 // its cache of 50 ms, plus a slow call.
 const cacheFor = 150 * time.Millisecond
 
-// heal waits until every process answers. Claims need no
-// intervention; the operator recreates campaigns that a restored
-// MySQL lost.
+// heal waits until every process answers. Claims need no intervention; the
+// operator recreates campaigns that a restored MySQL lost.
 func (rd *round) heal(ctx context.Context) error {
 	// a full disk may end it after there is space again
 	if err := rd.w.Try(rd.w.startSQL); err != nil {
@@ -193,8 +192,7 @@ func (c *client) sell(ctx context.Context, o *operator, of *campaign) error {
 	return nil
 }
 
-// undecided counts a campaign's claims and decisions that may
-// return units.
+// undecided counts a campaign's claims and decisions that may return units.
 func (w *world) undecided(of *campaign) (n int64, err error) {
 	query := "SELECT COUNT(*) FROM outbox WHERE SUBSTRING_INDEX(campaign_id, '#', 1) = ?"
 	if of.hold > 0 {
@@ -218,8 +216,7 @@ func (c *client) newUser(of *campaign) string {
 	}
 }
 
-// buy claims until the outcome is certain, and redeems what
-// would expire.
+// buy claims until the outcome is certain, and redeems what would expire.
 func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline time.Time) (*request, error) {
 	one := c.fresh(of)
 	one.quantity = quantity
@@ -244,8 +241,7 @@ func (c *client) buy(ctx context.Context, of *campaign, quantity int64, deadline
 	return one, nil
 }
 
-// drain waits until MySQL and the finance service have
-// everything.
+// drain waits until MySQL and the finance service have everything.
 func (rd *round) drain(ctx context.Context, o *operator) error {
 	rd.w.hook.calm.Store(true)
 	defer rd.w.hook.calm.Store(false)
@@ -311,11 +307,10 @@ func (o *operator) stock(ctx context.Context, c *campaign) (stock models.Stock, 
 	return stock, wrap(json.Unmarshal(r.body, &stock))
 }
 
-// reconciled requires exit code 0 of `dibs reconcile` for the
-// round's campaigns. It retries for a campaign that was closed
-// early: no claim notices a deleted key there, but the leader
-// does at its next comparison. The same holds for a lower total
-// to which a server replied too late.
+// reconciled requires exit code 0 of `dibs reconcile` for the round's
+// campaigns. It retries for a campaign that was closed early: no claim
+// notices a deleted key there, but the leader does at its next comparison.
+// The same holds for a lower total to which a server replied too late.
 func (rd *round) reconciled() {
 	var all errgroup.Group
 	all.SetLimit(4)

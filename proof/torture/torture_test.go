@@ -11,10 +11,9 @@ import (
 	"dibs/lua"
 )
 
-// A whole Dibs under a few faults must keep every promise. The
-// long form runs until every pair of features and faults was
-// covered, on each topology and in each mode, for at most four
-// hours.
+// A whole Dibs under a few faults must keep every promise. The long form runs
+// until every pair of features and faults was covered, on each topology and
+// in each mode, for at most four hours.
 func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
 	t.Parallel()
 	binary := build(t)

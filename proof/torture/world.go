@@ -271,8 +271,7 @@ func (w *world) settings() map[string]string {
 	return all
 }
 
-// evict makes campaigns leave Redis after a moment without
-// claims, or stay.
+// evict makes campaigns leave Redis after a moment without claims, or stay.
 func (w *world) evict(on bool) {
 	if on == w.evicting {
 		return
@@ -288,8 +287,7 @@ func (w *world) evict(on bool) {
 	}
 }
 
-// environ is this process' environment without settings of Dibs,
-// plus these.
+// environ is this process' environment without settings of Dibs, plus these.
 func environ(settings map[string]string) []string {
 	all := slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "DIBS_") })
 	for name, value := range settings {
@@ -313,8 +311,7 @@ func (w *world) dibs(args ...string) (string, error) {
 	return string(out), err //nolint:wrapcheck // the caller checks the exit code
 }
 
-// of lists the processes of a kind, including those of all
-// roles.
+// of lists the processes of a kind, including those of all roles.
 func (w *world) of(kind string) []*part { return ofKind(w.parts, kind) }
 
 func (w *world) spare(kind string) *part { return ofKind(w.spares, kind)[0] }

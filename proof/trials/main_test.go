@@ -48,8 +48,7 @@ func requireOK(t *testing.T, got ended) string {
 	return got.stdout
 }
 
-// requireRefusal expects one line on stderr that contains all
-// words.
+// requireRefusal expects one line on stderr that contains all words.
 func requireRefusal(t *testing.T, got ended, code int, words ...string) {
 	t.Helper()
 	require.Equal(t, code, got.code, got.stderr)

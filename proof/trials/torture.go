@@ -24,8 +24,7 @@ import (
 // ErrTortured means that a promise was violated under faults.
 var ErrTortured = errors.New("trials: an invariant does not hold")
 
-// ErrPairs means that a run ended before it had covered every
-// pair.
+// ErrPairs means that a run ended before it had covered every pair.
 var ErrPairs = errors.New("trials: pairs of features and faults were not covered")
 
 // pairsWithin limits a run that must cover every pair.
@@ -147,8 +146,7 @@ func (t *tortureRun) run(ctx context.Context, env cmd.Env) error {
 	return err
 }
 
-// printTorture prints the counts, and last what this machine
-// could not do.
+// printTorture prints the counts, and last what this machine could not do.
 func printTorture(w io.Writer, r *torture.Report) {
 	_, _ = fmt.Fprintf(w, "seed %d, Redis %s, durability %s: %d faults in %d rounds and %s, %.1f a minute\n", r.Seed,
 		r.Topology, r.Durability, len(r.Faults), r.Rounds, (time.Duration(r.TookMs) * time.Millisecond).Round(time.Second),

@@ -76,7 +76,8 @@ type cell struct {
 	_ [64]byte
 }
 
-// New returns an adder of up to most entries, shared equally by the partitions.
+// New returns an adder of up to most entries, shared equally by the
+// partitions.
 func New(partitions, most int, now func() time.Time) *Adder {
 	a := &Adder{cells: make([]cell, partitions), now: now, added: make(chan struct{}, 1)}
 	for i := range a.cells {

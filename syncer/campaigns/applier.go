@@ -53,9 +53,8 @@ func SamePartition(c *models.Campaign, partitions int) error {
 // ErrPartitions, and those of lua.Scripts.
 func (a Applier) Apply(ctx context.Context, id string) error { return a.apply(ctx, id, false) }
 
-// Publish is Apply, also for a lot that is away. The
-// stream gets the change, and a later load applies
-// it. The entry in the stream confirms it to MySQL.
+// Publish is Apply, also for a lot that is away. The stream gets the change,
+// and a later load applies it. The entry in the stream confirms it to MySQL.
 func (a Applier) Publish(ctx context.Context, id string) error { return a.apply(ctx, id, true) }
 
 func (a Applier) apply(ctx context.Context, id string, alsoAway bool) error {

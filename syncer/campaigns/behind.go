@@ -17,9 +17,8 @@ const (
 	behindWaitMax = time.Second           // of all of them
 )
 
-// AwaitKnown waits until MySQL is no longer behind what
-// this process knows of something. Errors:
-// models.ErrBehind after a second, and those of isBehind.
+// AwaitKnown waits until MySQL is no longer behind what this process knows of
+// something. Errors: models.ErrBehind after a second, and those of isBehind.
 func AwaitKnown(ctx context.Context, what string, isBehind func() (bool, error)) error {
 	for waited := time.Duration(0); ; waited += behindWait {
 		is, err := isBehind()

@@ -96,8 +96,7 @@ func (r *Repository) initialized(c models.Campaign) models.Campaign {
 	return c
 }
 
-// stored returns the campaign with c's
-// id, or models.ErrExists if it differs.
+// stored returns the campaign with c's id, or models.ErrExists if it differs.
 func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest string) (models.Campaign, error) {
 	var row campaignRow
 	if err := r.db.WithContext(ctx).Table(c.TableName()).Where("id = ?", c.ID).Take(&row).Error; err != nil {
@@ -223,7 +222,8 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 	return books, nil
 }
 
-// BooksOf returns a campaign's counters with its parked claims, without a time.
+// BooksOf returns a campaign's counters with its parked claims, without a
+// time.
 func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
 	books := models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,

@@ -310,8 +310,7 @@ func TestCampaigns_AChangeAfterOneThatMySQLLostIsInForce(t *testing.T) {
 	})
 }
 
-// With another number, a starting process
-// is refused, and a running one ends.
+// With another number, a starting process is refused, and a running one ends.
 func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -340,9 +339,8 @@ func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	})
 }
 
-// A process with another number of partitions
-// finds nothing in its slot. It must neither load
-// a second stock there nor write the campaign off.
+// A process with another number of partitions finds nothing in its slot. It
+// must neither load a second stock there nor write the campaign off.
 func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

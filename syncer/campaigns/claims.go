@@ -179,8 +179,7 @@ func findClaims(db *gorm.DB, q models.ClaimsQuery) *gorm.DB {
 		find = find.Where("c.campaign_id = ?", q.CampaignID)
 	}
 	if q.After != (models.ClaimPlace{}) {
-		// In two parts: MySQL uses no index
-		// range for a comparison of pairs.
+		// In two parts: MySQL uses no index range for a comparison of pairs.
 		at := q.After.ClaimedAt.UTC().Format(sqlstore.TimeLayout)
 		find = find.Where("c.claimed_at <= ? AND (c.claimed_at < ? OR c.id < ?)", at, at, q.After.ID)
 	}

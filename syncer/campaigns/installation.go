@@ -19,8 +19,7 @@ const (
 	settingSource       = "events_of"
 )
 
-// installationBytes bounds the name of
-// the installing process in settings.
+// installationBytes bounds the name of the installing process in settings.
 const installationBytes = 200
 
 // Installation returns the installation of a database. It is an id with

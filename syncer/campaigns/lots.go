@@ -26,7 +26,8 @@ func Lots(
 	}
 }
 
-// ID is the key of campaigns and lots, for sqlstore.Pages and sqlstore.EachRow.
+// ID is the key of campaigns and lots, for sqlstore.Pages and
+// sqlstore.EachRow.
 func ID(c *models.Campaign) string { return c.ID }
 
 func ReadDefinitions(db *gorm.DB, lots []string) (map[string]*models.Definition, error) {

@@ -19,8 +19,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// errRaced reports that another transaction
-// was first. A retry may succeed.
+// errRaced reports that another transaction was first. A retry may succeed.
 var errRaced = errors.New("campaigns: packets: another change came first")
 
 // AddPackets inserts all packets of a batch or none, and sends

@@ -15,7 +15,8 @@ import (
 	"dibs/models"
 )
 
-// pauseAgain is the pause between two checks whether MySQL has applied a pause.
+// pauseAgain is the pause between two checks whether MySQL has applied a
+// pause.
 const pauseAgain = 20 * time.Millisecond
 
 // Pause pauses a campaign in Redis without MySQL, which gets it from

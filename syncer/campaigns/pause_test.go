@@ -81,8 +81,7 @@ func TestPause_HoldsUntilMySQLOpens(t *testing.T) {
 	require.EqualValues(t, 5, h.Campaign(one).PerUser)
 }
 
-// A load of a lot that is paused during it
-// starts again, and loads it paused.
+// A load of a lot that is paused during it starts again, and loads it paused.
 func TestPause_OfALotThatIsBeingLoaded(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

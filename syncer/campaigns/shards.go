@@ -23,8 +23,7 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	var args []any
 	for _, column := range []string{"claimed", "synced_seq", "released_claims", "sold", "lost_claims", "lost_units",
 		"given_up_claims", "given_up_units"} {
-		// MySQL can read the table that it
-		// updates only in a derived table.
+		// MySQL can read the table that it updates only in a derived table.
 		sum := "SELECT SUM(" + column + ") AS n FROM lots WHERE campaign_id = ? AND shard > 0"
 		set = append(set, column+" = (SELECT n FROM ("+sum+") AS all_"+column+")")
 		args = append(args, campaignID)

@@ -21,7 +21,8 @@ import (
 
 const comparePause, compareTries = 20 * time.Millisecond, 5
 
-// Comparer compares campaigns. Round serves one goroutine, all else any number.
+// Comparer compares campaigns. Round serves one goroutine, all else any
+// number.
 type Comparer struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -109,8 +110,7 @@ func (c *Comparer) once(ctx context.Context, id string, countsRows bool) (found 
 	return found, true, err
 }
 
-// isAt reports whether MySQL has applied
-// the last entry of a claim stream.
+// isAt reports whether MySQL has applied the last entry of a claim stream.
 func (c *Comparer) isAt(ctx context.Context, partition int, offset models.Offset) (bool, error) {
 	tips, err := c.scripts.Tips(ctx, []int{partition})
 	if err != nil {

@@ -52,9 +52,8 @@ func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*P
 	return nil
 }
 
-// RetryParked writes the parked claims of a campaign
-// that MySQL now accepts. Errors: models.ErrNotFound,
-// those of lots.Loader and of the database.
+// RetryParked writes the parked claims of a campaign that MySQL now accepts.
+// Errors: models.ErrNotFound, those of lots.Loader and of the database.
 func (c *Comparer) RetryParked(ctx context.Context, id string) ([]models.Repair, error) {
 	return c.changeParked(ctx, id, func(r *repair) error { return r.retryParked(ctx, false) })
 }

@@ -24,11 +24,10 @@ import (
 // ctx has ended: Redis may keep nothing of it.
 const deleteTimeout = 2 * time.Second
 
-// Delete deletes a campaign that never had a claim.
-// Until MySQL has no row of it, its lots are fenced
-// against claims. A stream has campaign.deleted for each
-// lot. Errors: models.ErrNotFound, models.ErrClaimed,
-// models.ErrBehind, ErrAway, and those of lua.Scripts.
+// Delete deletes a campaign that never had a claim. Until MySQL has no row of
+// it, its lots are fenced against claims. A stream has campaign.deleted for
+// each lot. Errors: models.ErrNotFound, models.ErrClaimed, models.ErrBehind,
+// ErrAway, and those of lua.Scripts.
 func (l *Loader) Delete(ctx context.Context, id string) error {
 	c, err := l.applier.Known(ctx, id)
 	if err != nil {

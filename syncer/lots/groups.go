@@ -33,9 +33,8 @@ type wait struct {
 	lot  *lot // nil: it is loaded by itself
 }
 
-// add loads a lot with others. If it returns nil, the lot must be
-// loaded by itself. Errors: models.ErrNotFound,
-// campaigns.ErrPartitions, ErrAway.
+// add loads a lot with others. If it returns nil, the lot must be loaded by
+// itself. Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway.
 func (g *groups) add(ctx context.Context, id string) (*lot, error) {
 	one := &wait{id: id, done: make(chan struct{})}
 	g.mu.Lock()
@@ -78,9 +77,8 @@ func (g *groups) start() {
 	}()
 }
 
-// loadGroup loads the lots without claims, and
-// returns those that are then live. The rest is left
-// to loadOne, which reports the reason of a failure.
+// loadGroup loads the lots without claims, and returns those that are then
+// live. The rest is left to loadOne, which reports the reason of a failure.
 func (l *Loader) loadGroup(ctx context.Context, ids []string) map[string]*lot {
 	live := make(map[string]*lot)
 	token := rand.Text()
@@ -140,8 +138,7 @@ func (l *Loader) loadCold(ctx context.Context, lots []*lot, token string, live m
 	}
 }
 
-// appliedNow returns the applied
-// partitions of lots, after a short wait.
+// appliedNow returns the applied partitions of lots, after a short wait.
 func (l *Loader) appliedNow(ctx context.Context, lots []*lot) []int {
 	var partitions []int
 	for _, o := range lots {

@@ -169,9 +169,8 @@ func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
 	}
 }
 
-// Redis loses all before MySQL has applied anything,
-// even the load. A process that saw claims reports
-// them, and others have time to report more.
+// Redis loses all before MySQL has applied anything, even the load. A process
+// that saw claims reports them, and others have time to report more.
 func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)

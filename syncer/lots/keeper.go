@@ -78,8 +78,7 @@ func (k *Keeper) ResetMetrics() {
 	k.metrics.partitions.Reset()
 }
 
-// proven selects shards to reload, as a
-// credit proves that units left them.
+// proven selects shards to reload, as a credit proves that units left them.
 const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m" +
 	" WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard AND m.reload_upto >= lot.epoch)"
 
@@ -221,16 +220,16 @@ func (k *Keeper) evict(ctx context.Context, cs []models.Campaign) (evicted int, 
 	return evicted, errors.Join(errs...)
 }
 
-// OK returns the partitions that MySQL has applied
-// to the tip and of which Redis lost nothing. The
-// error is the reason why others are missing.
+// OK returns the partitions that MySQL has applied to the tip and of which
+// Redis lost nothing. The error is the reason why others are missing.
 func (l *Loader) OK(ctx context.Context, partitions []int) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, okWait)
 	defer cancel()
 	return l.applied.Await(ctx, partitions)
 }
 
-// Applied waits until MySQL has applied a lot's claim stream. Errors: ErrAway.
+// Applied waits until MySQL has applied a lot's claim stream. Errors:
+// ErrAway.
 func (l *Loader) Applied(ctx context.Context, id string) error {
 	return l.await(ctx, id, []int{lua.PartitionOf(id, l.scripts.Partitions())})
 }

@@ -40,8 +40,7 @@ const (
 // ErrAway reports that a lot can't be loaded now. The caller may retry.
 var ErrAway = errors.New("lots: it takes no claims now")
 
-// Loader loads lots. It is safe for any
-// number of goroutines and processes.
+// Loader loads lots. It is safe for any number of goroutines and processes.
 type Loader struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
@@ -358,9 +357,8 @@ func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot,
 	return all, err
 }
 
-// mayBeKnownBetter reports whether a process may
-// have seen more of a lot than MySQL has. Then
-// Redis lost the lot, but nothing that MySQL has.
+// mayBeKnownBetter reports whether a process may have seen more of a lot than
+// MySQL has. Then Redis lost the lot, but nothing that MySQL has.
 func (o *lot) mayBeKnownBetter() bool {
 	switch o.fenced.Held {
 	case lua.HeldStopped, lua.HeldDamaged:
@@ -373,8 +371,7 @@ func (o *lot) mayBeKnownBetter() bool {
 	}
 }
 
-// resume continues a stopped lot after
-// what was seen, if MySQL has all else.
+// resume continues a stopped lot after what was seen, if MySQL has all else.
 func (l *Loader) resume(ctx context.Context, o *lot, how, token string) (done bool, err error) {
 	if how != lua.FenceAway || o.fenced.Held != lua.HeldStopped ||
 		o.row.ReloadUpto >= o.fenced.Epoch || o.row.IsProven {

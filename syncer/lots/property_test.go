@@ -16,10 +16,9 @@ import (
 	"dibs/syncer/resolve"
 )
 
-// Redis loses any suffix of its history or any keys, MySQL
-// is restored to any commit, and any API processes
-// survive. No unit of a success that a process still knows
-// of is sold again, and each lot takes claims again.
+// Redis loses any suffix of its history or any keys, MySQL is restored to any
+// commit, and any API processes survive. No unit of a success that a process
+// still knows of is sold again, and each lot takes claims again.
 func TestProperty_NoKnownYesIsSoldAgain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Pick(8, 120)) {

@@ -16,8 +16,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// lot is a lot to be loaded: MySQL's row,
-// and what the fence found in Redis.
+// lot is a lot to be loaded: MySQL's row, and what the fence found in Redis.
 type lot struct {
 	row        lotRow
 	fenced     lua.Fenced
@@ -39,10 +38,9 @@ type lotRow struct {
 	PartitionGeneration int64
 }
 
-// read reads lots in any order, without unknown ids and, with
-// a loader, without those that another one has numbered.
-// Campaign.Epoch is that of the load in force. Errors:
-// campaigns.ErrPartitions, and those of the database.
+// read reads lots in any order, without unknown ids and, with a loader,
+// without those that another one has numbered. Campaign.Epoch is that of the
+// load in force. Errors: campaigns.ErrPartitions, and those of the database.
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
 	query := l.db.WithContext(ctx).Table("defined_lots AS lot").
@@ -347,9 +345,8 @@ func eachParked(
 	return parked, nil
 }
 
-// stagePackets stages free packets that the stream
-// already has; the others follow. As many as were
-// lost are withheld, from the highest position down.
+// stagePackets stages free packets that the stream already has; the others
+// follow. As many as were lost are withheld, from the highest position down.
 func (l *Loader) stagePackets(
 	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, taken map[string]bool,
 ) error {

@@ -1,7 +1,6 @@
-// Package records reads, for people, what MySQL has of a
-// campaign or a claim besides its counters. That is flushes,
-// comparisons, repairs, parked events, packets by time of
-// release, and the life of a claim. It writes nothing.
+// Package records reads, for people, what MySQL has of a campaign or a claim
+// besides its counters. That is flushes, comparisons, repairs, parked events,
+// packets by time of release, and the life of a claim. It writes nothing.
 package records
 
 import (
@@ -34,8 +33,7 @@ func (r *Reader) Comparisons(ctx context.Context, campaignID string, most int) (
 	return rows, wrap("comparisons", err)
 }
 
-// Repairs are the last repairs of a
-// campaign, or of all for "", newest first.
+// Repairs are the last repairs of a campaign, or of all for "", newest first.
 func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows []models.Repair, err error) {
 	find := r.db.WithContext(ctx).Order("id DESC").Limit(most)
 	if campaignID != "" {
@@ -91,8 +89,7 @@ func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err err
 	return all, nil
 }
 
-// Waves are the packets of a campaign
-// by time of release, earliest first.
+// Waves are the packets of a campaign by time of release, earliest first.
 func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves []models.Wave, err error) {
 	err = r.db.WithContext(ctx).Table("packets").Where("campaign_id = ?", campaignID).
 		Select("release_at, COUNT(*) AS packets, COUNT(claim_id) AS taken, COUNT(returned_at) AS returned, SUM(amount) AS amount").
@@ -117,8 +114,7 @@ func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory
 	return s, wrap("claim "+claimID, err)
 }
 
-// outboxMax bounds the rows of outbox
-// of one claim: there are two at most.
+// outboxMax bounds the rows of outbox of one claim: there are two at most.
 const outboxMax = 10
 
 // ClaimsOfOrder are the claims that an order redeemed.

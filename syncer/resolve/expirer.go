@@ -45,10 +45,9 @@ type Expirer struct {
 	steps     steps.Steps
 }
 
-// NewExpirer returns an expirer whose decisions relay
-// delivers. reg may be nil. intact returns the partitions
-// whose holds may end, see lots.Loader.OK. A MySQL that
-// is behind may lack redeems. nil means all partitions.
+// NewExpirer returns an expirer whose decisions relay delivers. reg may be
+// nil. intact returns the partitions whose holds may end, see lots.Loader.OK.
+// A MySQL that is behind may lack redeems. nil means all partitions.
 func NewExpirer(
 	relay *Relay, intact func(ctx context.Context, partitions []int) ([]int, error), reg prometheus.Registerer,
 ) *Expirer {

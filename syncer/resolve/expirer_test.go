@@ -169,8 +169,7 @@ func TestExpirer_TakesTurns(t *testing.T) {
 	requireSame(h, few)
 }
 
-// Claims that are written during the scan
-// and behind the cursor still expire.
+// Claims that are written during the scan and behind the cursor still expire.
 func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	h, ms := clocked(t, syncertest.OpenServer(t))
@@ -220,8 +219,7 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	requireSame(h, free)
 }
 
-// unsynced are the claims of the stream
-// that no reader has read, nor will.
+// unsynced are the claims of the stream that no reader has read, nor will.
 func unsynced(h *syncertest.Stack) (all []models.Event) {
 	h.T.Helper()
 	unread, err := h.Scripts.Unread(h.T.Context(), 0, "syncer")

@@ -10,9 +10,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// apart does something for all, in order of
-// campaigns. If that waits for a lock, it does it
-// campaign by campaign, so that the others succeed.
+// apart does something for all, in order of campaigns. If that waits for a
+// lock, it does it campaign by campaign, so that the others succeed.
 func apart[T any](all []T, campaignOf func(*T) string, do func(part []T) error) error {
 	if len(all) == 0 {
 		return nil

@@ -58,8 +58,7 @@ func FinalizerWithBatch(f *Finalizer, places int) *Finalizer {
 	return f
 }
 
-// FinalizerWithoutDelay makes f end a
-// campaign as soon as it is drained.
+// FinalizerWithoutDelay makes f end a campaign as soon as it is drained.
 func FinalizerWithoutDelay(f *Finalizer) *Finalizer {
 	f.delay = 0
 	return f

@@ -60,7 +60,8 @@ type Finalizer struct {
 	steps steps.Steps
 }
 
-// NewFinalizer returns a finalizer whose events relay delivers; reg may be nil.
+// NewFinalizer returns a finalizer whose events relay delivers; reg may be
+// nil.
 func NewFinalizer(relay *Relay, loader *lots.Loader, clock clockwork.Clock, reg prometheus.Registerer) *Finalizer {
 	f := &Finalizer{
 		relay: relay, loader: loader, clock: clock, batch: returnBatch, delay: ReturnDelay,

@@ -114,8 +114,7 @@ func schedules() (all [][]int) {
 	seen := make(map[string]bool)
 	next = func(done []int) {
 		if len(done) == 6 {
-			// the writers in order, and how
-			// many writes each read came after
+			// the writers in order, and how many writes each read came after
 			var order, stale []int
 			reads := make(map[int]int)
 			for _, who := range done {

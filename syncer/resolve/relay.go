@@ -44,10 +44,9 @@ var errRow = errors.New("resolve: row of outbox can't be applied")
 // Relay delivers the rows of outbox to Redis, each at least once. The
 // record of a released claim in Redis makes it count once.
 //
-// Redis' reply confirms nothing: the writer deletes a
-// row when it applies the entry of its event. A row
-// that still exists when MySQL has applied the tip at
-// delivery was lost with Redis. It is sent again.
+// Redis' reply confirms nothing: the writer deletes a row when it applies the
+// entry of its event. A row that still exists when MySQL has applied the tip
+// at delivery was lost with Redis. It is sent again.
 //
 // Any number may run.
 type Relay struct {
@@ -144,7 +143,8 @@ func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.O
 	})
 }
 
-// remember updates the backoffs of a page's rows. bad are the ids of bad ones.
+// remember updates the backoffs of a page's rows. bad are the ids of bad
+// ones.
 func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 	for i := range page {
 		id := page[i].ID
@@ -158,9 +158,8 @@ func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 	}
 }
 
-// unapplied reads pending rows, except those that
-// their writers may still deliver. Rows of the future
-// are included, as a writer's clock may be ahead.
+// unapplied reads pending rows, except those that their writers may still
+// deliver. Rows of the future are included, as a writer's clock may be ahead.
 func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
 	now := sqlstore.Now() // of the round: later rows are the next one's
 	return func(after string) (page []models.OutboxRow, err error) {
@@ -218,8 +217,7 @@ func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int
 	return len(done), err
 }
 
-// apply is Apply for Relay: it records
-// delivered rows, and returns bad ones.
+// apply is Apply for Relay: it records delivered rows, and returns bad ones.
 func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
 	done, bad, err := r.deliver(ctx, rows)
 	if len(done) == 0 {
@@ -324,8 +322,7 @@ func (r *Relay) measure(ctx context.Context) (isEmpty bool, err error) {
 	return false, nil
 }
 
-// ResetMetrics sets the outbox's gauges
-// to 0 when another process leads.
+// ResetMetrics sets the outbox's gauges to 0 when another process leads.
 func (r *Relay) ResetMetrics() {
 	r.metrics.oldest.Set(0)
 	r.metrics.damaged.Set(0)

@@ -52,9 +52,8 @@ func (r *Resolver) Release(ctx context.Context, claimID, reason string) (models.
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReleased, reason: reason})
 }
 
-// Reopen reverts a redemption and starts a new hold.
-// The same order again is a repetition, whatever has
-// happened to the claim since. Errors as Redeem.
+// Reopen reverts a redemption and starts a new hold. The same order again is
+// a repetition, whatever has happened to the claim since. Errors as Redeem.
 func (r *Resolver) Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error) {
 	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReopened, orderID: orderID, reason: reason})
 }

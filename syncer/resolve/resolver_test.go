@@ -149,8 +149,7 @@ func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
 			tx := h.DB.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
 			require.NoError(t, tx.Error)
 			at("between")
-			// a process that can't know whether
-			// it was done does it again
+			// a process that can't know whether it was done does it again
 			if tx.RowsAffected == 1 || step == "after" {
 				require.NoError(t, h.Redis.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
 			}

@@ -12,9 +12,8 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A restored MySQL decides a claim otherwise
-// before it has read on. The first decision in the
-// stream wins, and neither server keeps the other.
+// A restored MySQL decides a claim otherwise before it has read on. The first
+// decision in the stream wins, and neither server keeps the other.
 func TestRestore_TheFirstDecisionInTheStreamWins(t *testing.T) {
 	t.Parallel()
 	redeem := func(order string) func(h *syncertest.Stack, claim string) {

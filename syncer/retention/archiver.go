@@ -24,10 +24,9 @@ const (
 	evictedPoll = 20 * time.Millisecond
 )
 
-// Archiver moves claims of closed campaigns to
-// claims_archive. The counters still include them. The
-// transaction also counts them in archived_claims and its
-// like, so an archiver that dies leaves nothing to repair.
+// Archiver moves claims of closed campaigns to claims_archive. The counters
+// still include them. The transaction also counts them in archived_claims and
+// its like, so an archiver that dies leaves nothing to repair.
 type Archiver struct {
 	db    *gorm.DB
 	evict func(ctx context.Context, campaignID string) error

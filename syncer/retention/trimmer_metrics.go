@@ -103,7 +103,8 @@ func backlogOf(g *lua.Group, length int64) int64 {
 	return min(length, g.Backlog)
 }
 
-// warn logs once when a group falls far behind, and once when it has caught up.
+// warn logs once when a group falls far behind, and once when it has caught
+// up.
 func (t *Trimmer) warn(ctx context.Context, stream, group string, backlog int64, age time.Duration) {
 	key := stream + " " + group
 	far := backlog > t.farBehind

@@ -193,9 +193,8 @@ func (m *Mover) prove(ctx context.Context, first *snapshot) (soldOutFrom int64, 
 	return 1 + max(0, free), nil
 }
 
-// move debits units, waits until MySQL has applied
-// that, and credits them. A change since the
-// snapshot is no error: the next snapshot has it.
+// move debits units, waits until MySQL has applied that, and credits them. A
+// change since the snapshot is no error: the next snapshot has it.
 func (m *Mover) move(ctx context.Context, p *snapshot, moves []move) error {
 	started := time.Now()
 	givers := make([]int, len(moves))
@@ -289,10 +288,9 @@ func (m *Mover) awaitApplied(ctx context.Context, partitions []int) error {
 	return err
 }
 
-// credit credits some open moves of a campaign, or all, and
-// tries again if it had to load a taker. MySQL must have
-// applied the takers' streams, too. Else an old credit that
-// a restored MySQL has yet to read would count twice.
+// credit credits some open moves of a campaign, or all, and tries again if it
+// had to load a taker. MySQL must have applied the takers' streams, too. Else
+// an old credit that a restored MySQL has yet to read would count twice.
 func (m *Mover) credit(ctx context.Context, campaignID string, moves ...string) error {
 	isLoaded, err := m.tryCredit(ctx, campaignID, moves)
 	if err == nil && isLoaded {

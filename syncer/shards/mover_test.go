@@ -69,8 +69,7 @@ func (l appliedFirst) Reload(ctx context.Context, id string) error {
 	return l.s.Loader().Reload(ctx, id) //nolint:wrapcheck // stands in for it
 }
 
-// Load loads a shard once MySQL has applied
-// the stream, and applies the load.
+// Load loads a shard once MySQL has applied the stream, and applies the load.
 func (s *sale) Load(id string) error {
 	_, err := appliedFirst{s}.Load(s.T.Context(), id)
 	s.apply("waiting")

@@ -39,8 +39,7 @@ func TestGathering(t *testing.T) {
 	}
 }
 
-// Free units are taken first, the rest
-// in proportion to the shards' totals.
+// Free units are taken first, the rest in proportion to the shards' totals.
 func TestLowering(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -16,9 +16,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// settleLease is how long one process may settle a
-// campaign alone. Two at once would lower a total
-// twice, which the next round would correct.
+// settleLease is how long one process may settle a campaign alone. Two at
+// once would lower a total twice, which the next round would correct.
 const settleLease = 10 * time.Second
 
 // excessOf returns by how many units a campaign's shards exceed its

@@ -45,8 +45,7 @@ const (
 	// checkOffsets is how often offsets of
 	// idle streams are compared with MySQL's.
 	checkOffsets = time.Second
-	// findWaiting is how often waiting
-	// sums of dead processes are searched.
+	// findWaiting is how often waiting sums of dead processes are searched.
 	findWaiting = 10 * time.Second
 	// pauseRefused is the wait after an error
 	// that neither retry nor parking resolves.

@@ -10,10 +10,9 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// WriteDecision writes decision e of each of the claims;
-// only the id differs. With follows it skips claims of
-// which e is not the next decision. The caller rolls
-// back if decided is less than the number of ids.
+// WriteDecision writes decision e of each of the claims; only the id differs.
+// With follows it skips claims of which e is not the next decision. The
+// caller rolls back if decided is less than the number of ids.
 func WriteDecision(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided int64, err error) {
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
 	status, order := statusAfter(e)

@@ -11,10 +11,9 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// decide applies decisions that Redis got from the
-// outbox. They enter the ledger, and released units leave
-// the counters. A decision without a row in the outbox
-// was applied before, or a restored MySQL has lost it.
+// decide applies decisions that Redis got from the outbox. They enter the
+// ledger, and released units leave the counters. A decision without a row in
+// the outbox was applied before, or a restored MySQL has lost it.
 func (a *application) decide() error {
 	claims, err := a.readForgotten()
 	if err != nil {
@@ -111,9 +110,8 @@ func (a *application) readForgotten() (claims map[string]*decidedClaim, err erro
 	return claims, nil
 }
 
-// decideAgain applies a decision that a restored
-// MySQL has lost. If MySQL has since made another
-// one with its number, the first in the stream wins.
+// decideAgain applies a decision that a restored MySQL has lost. If MySQL has
+// since made another one with its number, the first in the stream wins.
 func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decidedClaim) error {
 	c := claims[e.ClaimID]
 	if c == nil {

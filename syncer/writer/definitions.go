@@ -13,8 +13,7 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// newLot is the row of a new lot. The
-// claim stream does not have it yet.
+// newLot is the row of a new lot. The claim stream does not have it yet.
 type newLot struct {
 	CampaignID  string `gorm:"primaryKey"`
 	Shard       int    `gorm:"primaryKey;autoIncrement:false"`

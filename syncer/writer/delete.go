@@ -30,9 +30,8 @@ func DeleteBlank(tx *gorm.DB, id string) (isBlank bool, err error) {
 	return true, nil
 }
 
-// deleteForgotten deletes campaigns whose deletion
-// a restored MySQL has lost. It comes first, as the
-// batch may have a later campaign of the same id.
+// deleteForgotten deletes campaigns whose deletion a restored MySQL has lost.
+// It comes first, as the batch may have a later campaign of the same id.
 func (a *application) deleteForgotten() error {
 	a.deleted = make(map[string]models.Time)
 	for _, e := range a.b.events {

@@ -11,8 +11,7 @@
 // counts once, whichever process reads it and wherever one dies. After
 // an unknown commit the offset shows whether it happened.
 //
-// Three things keep a row from being
-// written. None of them delays other rows:
+// Three things keep a row from being written. None of them delays other rows:
 //
 //   - MySQL has it. After Redis lost entries, a stream is read from before
 //     the offset.

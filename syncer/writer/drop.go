@@ -12,8 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// dropUnanswered deletes unanswered
-// claims whose units are sold to others.
+// dropUnanswered deletes unanswered claims whose units are sold to others.
 //
 // A Redis that was rolled back sells units again until the loss is
 // detected. In mode mysql a claim is answered only after its row is

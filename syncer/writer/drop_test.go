@@ -12,10 +12,9 @@ import (
 	"dibs/syncer/writer"
 )
 
-// A Redis that was rolled back sold units again. Claims
-// in mode mysql that MySQL lacks were never answered: if
-// their units are sold they are dropped, with an event.
-// Others may have been answered, and are written.
+// A Redis that was rolled back sold units again. Claims in mode mysql that
+// MySQL lacks were never answered: if their units are sold they are dropped,
+// with an event. Others may have been answered, and are written.
 func TestWriter_DropsClaimsThatNobodyWasToldOf(t *testing.T) {
 	t.Parallel()
 	for mode, sold := range map[string]int64{models.ModeMySQL: 10, "": 13} {

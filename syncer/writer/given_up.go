@@ -5,8 +5,7 @@ import (
 	"dibs/syncer/adder"
 )
 
-// giveUp applies what operators gave up.
-// A restored MySQL may have lost it.
+// giveUp applies what operators gave up. A restored MySQL may have lost it.
 func (a *application) giveUp() error {
 	for _, e := range a.b.events {
 		if e.Type != models.EventClaimsGivenUp || e.GivenUp == nil {

@@ -14,8 +14,7 @@ import (
 // event of the stream, including parked claims.
 type position struct{ claims, units int64 }
 
-// countBefore counts lots at their loads,
-// before the counters are updated.
+// countBefore counts lots at their loads, before the counters are updated.
 func (a *application) countBefore() error {
 	var loaded []adder.Lot
 	for _, e := range a.b.lots {
@@ -103,10 +102,9 @@ func (a *application) applyLots() error {
 	return nil
 }
 
-// follow sets what a newer definition changes in a lot. If
-// it is the newest, Redis sells by MySQL's total. The UPDATE
-// reads the version, as a change may have been committed
-// since this snapshot. The stream may lack packets.
+// follow sets what a newer definition changes in a lot. If it is the newest,
+// Redis sells by MySQL's total. The UPDATE reads the version, as a change may
+// have been committed since this snapshot. The stream may lack packets.
 func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	set = ", applied_version = " + a.greatest("applied_version", "?")
 	args = []any{e.Version}

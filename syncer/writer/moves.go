@@ -54,9 +54,8 @@ func (a *application) credited(e *models.Event) (isNew bool, err error) {
 	return a.creditMove(e)
 }
 
-// reloadGiver marks the giver of a proven move:
-// Redis may have lost the debit as well. The mark
-// is in the move, as the giver's row may be locked.
+// reloadGiver marks the giver of a proven move: Redis may have lost the debit
+// as well. The mark is in the move, as the giver's row may be locked.
 func (a *application) reloadGiver(e *models.Event) error {
 	var epoch int64
 	err := a.tx.Table("lots").Where("campaign_id = ? AND shard = ?", e.CampaignID, e.Peer).

@@ -38,8 +38,7 @@ func half(kind models.EventType, move string, shard, peer int, units int64) mode
 
 const debited, credited = models.EventUnitsDebited, models.EventUnitsCredited
 
-// figures are the total, claims and
-// residency of each shard, and the moves.
+// figures are the total, claims and residency of each shard, and the moves.
 func figures(t *testing.T, db *gorm.DB) (all []string) {
 	t.Helper()
 	var lots []models.Campaign

@@ -53,7 +53,8 @@ func insertPackets(db *gorm.DB, e *models.RawEvent) (added int64, err error) {
 	return put.RowsAffected, put.Error
 }
 
-// countPackets records which packets the stream has, and counts restored ones.
+// countPackets records which packets the stream has, and counts restored
+// ones.
 func (a *application) countPackets(e *models.RawEvent) error {
 	query := "UPDATE lots SET told_position = " + a.greatest("told_position", "?") + ", total = total + ? WHERE id = ?"
 	err := a.tx.Exec(query, e.Pushed.Upto, a.added[e], e.LotID()).Error

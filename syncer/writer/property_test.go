@@ -29,11 +29,10 @@ import (
 	"dibs/syncer/writer"
 )
 
-// world is a claim stream in a real Redis, a database, and the
-// processes between them. Processes die between any two
-// statements, or read the same partition. MySQL is restored,
-// and replies to commits are lost. Redis loses the end of the
-// stream, and reuses its ids. Lots are locked, and rows are
+// world is a claim stream in a real Redis, a database, and the processes
+// between them. Processes die between any two statements, or read the same
+// partition. MySQL is restored, and replies to commits are lost. Redis loses
+// the end of the stream, and reuses its ids. Lots are locked, and rows are
 // bad. When all is idle, MySQL must be the fold of the stream.
 type world struct {
 	t       *rapid.T
@@ -181,8 +180,7 @@ func (w *world) restoreTo(at int) {
 	w.dumps = w.dumps[:at+1]
 }
 
-// lose makes Redis lose the last entries,
-// and reuse their ids for others.
+// lose makes Redis lose the last entries, and reuse their ids for others.
 func (w *world) lose() {
 	w.isLossy = true
 	lost := rapid.IntRange(1, 12).Draw(w.t, "lost")

@@ -84,8 +84,7 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if err != nil {
 		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
 	}
-	// the process that committed it may
-	// have died before it announced it
+	// the process that committed it may have died before it announced it
 	if !at.IsStart() {
 		w.cfg.Applied(map[int]models.Offset{partition: at})
 	}

@@ -1,6 +1,6 @@
-// Readbatch books the claims of one claim stream a batch at a time: what a read
-// brings is one transaction. Stop it with Ctrl-C; what it has not acked comes
-// again.
+// Readbatch books the claims of one claim stream a batch at a time: what a
+// read brings is one transaction. Stop it with Ctrl-C; what it has not acked
+// comes again.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Readstream prints every claim of one claim stream, once the group `my-books`
-// has not seen it yet: the whole of a finance service but for the booking. Stop
-// it with Ctrl-C; what it has not acked comes again.
+// Readstream prints every claim of one claim stream, once the group
+// `my-books` has not seen it yet: the whole of a finance service but for the
+// booking. Stop it with Ctrl-C; what it has not acked comes again.
 package main
 
 import (

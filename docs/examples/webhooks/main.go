@@ -1,5 +1,5 @@
-// Command webhooks is a receiver of Dibs' webhooks: it verifies the signature,
-// handles each event once, and answers.
+// Command webhooks is a receiver of Dibs' webhooks: it verifies the
+// signature, handles each event once, and answers.
 //
 //	WEBHOOK_SECRET=whsec_… go run ./docs/examples/webhooks 127.0.0.1:9000
 package main
@@ -66,7 +66,8 @@ func main() {
 		os.Exit(2)
 	}
 	var mu sync.Mutex
-	// keep the ids in your database, in the transaction that handles the event
+	// keep the ids in your database, in the transaction that handles the
+	// event
 	seen := map[string]bool{}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
