@@ -28,8 +28,8 @@ func main() {
 // readme:begin
 func read(ctx context.Context, addr, stream string) error {
 	subscriber, err := redisbatch.New(redisbatch.Config{
-		// keep the name over restarts
-		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "mail", Name: "worker-1",
+		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "mail",
+		Name:   "worker-1", // keep it over restarts
 		Logger: slog.Default(), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
