@@ -99,7 +99,7 @@ func TestSubscriber_LosesNothingOnABadLine(t *testing.T) {
 func victim(addr, stream string) {
 	s, err := redisbatch.New(redisbatch.Config{
 		Client: redis.NewClient(&redis.Options{Addr: addr}), Group: "readers", Name: "victim", Logger: quiet(),
-		Registerer: prometheus.NewRegistry(), MinIdle: 400 * time.Millisecond,
+		Registerer: prometheus.NewRegistry(), MinIdle: 400 * time.Millisecond, ReadCount: 1,
 	})
 	if err != nil {
 		panic(err)
