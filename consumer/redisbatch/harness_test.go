@@ -129,21 +129,26 @@ func next(t testing.TB, messages <-chan *message.Message) *message.Message {
 func take(t testing.TB, messages <-chan *message.Message, n int) []string {
 	t.Helper()
 	names := make([]string, 0, n)
-	for range n {
+	for len(names) < n {
 		msg := next(t, messages)
 		require.True(t, msg.Ack())
-		names = append(names, nameOf(msg))
+		names = append(names, namesOf(msg)...)
 	}
 	return names
 }
 
 // nameOf returns the name of a message's first entry.
-func nameOf(msg *message.Message) string {
+func nameOf(msg *message.Message) string { return namesOf(msg)[0] }
+
+func namesOf(msg *message.Message) (names []string) {
 	entries, err := redisbatch.Unmarshal(msg.Payload)
 	if err != nil {
 		panic(err)
 	}
-	return entries[0].Field("_watermill_message_uuid")
+	for i := range entries {
+		names = append(names, entries[i].Field("_watermill_message_uuid"))
+	}
+	return names
 }
 
 func none(t testing.TB, messages <-chan *message.Message, span time.Duration) {
