@@ -51,6 +51,7 @@ func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *tes
 		f := newFixture(t, rdb)
 		f.publish(0, 50)
 		cfg := f.config("a")
+		cfg.ReadCount = 50
 		cfg.MinIdle = time.Hour // only released entries can be taken
 		ctx, cancel := context.WithCancel(t.Context())
 		messages, err := f.subscriber(cfg).Subscribe(ctx, f.stream)

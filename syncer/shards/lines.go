@@ -58,7 +58,7 @@ func (m *Mover) settleAll(ctx context.Context) (done int, err error) {
 	units, err := campaigns.Excess(m.db.WithContext(ctx), "", campaigns.WithRaises)
 	failed := []error{err}
 	for id := range units {
-		err := m.Settle(ctx, id)
+		err := m.trySettle(ctx, id)
 		switch {
 		case err == nil:
 			done++

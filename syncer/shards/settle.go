@@ -3,12 +3,15 @@ package shards
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
 	"time"
 
+	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 
@@ -27,10 +30,32 @@ func excessOf(db *gorm.DB, campaignID string) (int64, error) {
 	return units[campaignID], err
 }
 
+// How long Settle waits for another process that settles, and how often
+// it tries. A step takes a flush of MySQL.
+const (
+	settleWait = 2 * time.Second
+	settlePoll = 10 * time.Millisecond
+)
+
 // Settle makes the shards of a campaign add up to its total. Free units
 // are taken out first, the rest from all shards in proportion. These
 // refuse claims until as many units are released.
+//
+// It waits for another process that settles the campaign, so that a
+// change is in force for the next claim. Errors: lua.ErrLocked after
+// settleWait, ErrBlocked, and those of Redis or MySQL.
 func (m *Mover) Settle(ctx context.Context, campaignID string) error {
+	until := time.Now().Add(settleWait)
+	for {
+		err := m.trySettle(ctx, campaignID)
+		if !errors.Is(err, lua.ErrLocked) || time.Now().After(until) || sleep.For(ctx, settlePoll) != nil {
+			return err
+		}
+	}
+}
+
+// trySettle does so unless another process does it: lua.ErrLocked.
+func (m *Mover) trySettle(ctx context.Context, campaignID string) error {
 	units, err := excessOf(m.db.WithContext(ctx), campaignID)
 	if err != nil || units == 0 {
 		return err
