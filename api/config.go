@@ -15,14 +15,17 @@ import (
 	"dibs/lua"
 )
 
+// Defaults of Config.
 const (
 	DefaultAddr  = "127.0.0.1:8080"
 	DefaultConns = 10_000
-	// some load balancers reuse connections that were idle for 600 s
+	// DefaultIdleTimeout: some load balancers reuse connections that were idle
+	// for 600 s.
 	DefaultIdleTimeout    = 620 * time.Second
 	DefaultClaimsInFlight = 1
 	DefaultQueueWait      = 2 * time.Second // after that, users have retried
-	// a script call takes a millisecond; this is for a hanging Redis
+	// DefaultCallTimeout: a script call takes a millisecond; this is for a
+	// hanging Redis.
 	DefaultCallTimeout      = 3 * time.Second
 	DefaultShutdownTimeout  = 15 * time.Second
 	DefaultMetricsCampaigns = 50

@@ -11,6 +11,7 @@ import (
 	"time"
 )
 
+// Defaults of Config.
 const (
 	DefaultAttempts       = 5
 	DefaultAttemptTimeout = 10 * time.Second

@@ -10,6 +10,7 @@ import (
 // client.Code("the_code").
 type Code string //nolint:errname // RFC 9457 and the service call it so
 
+// The codes of the service.
 const (
 	ErrSoldOut             Code = "sold_out"
 	ErrUserLimit           Code = "user_limit"
@@ -34,10 +35,10 @@ const (
 	ErrForbidden           Code = "forbidden"
 	ErrTooLarge            Code = "too_large"
 	ErrRateLimited         Code = "rate_limited"
-	// surely nothing was done; also if no server listens
+	// ErrUnavailable: surely nothing was done; also if no server listens.
 	ErrUnavailable    Code = "unavailable"
 	ErrOutcomeUnknown Code = "outcome_unknown" // it may have been done
-	// there is no such path: another service, or an older one
+	// ErrNotFound: there is no such path: another service, or an older one.
 	ErrNotFound         Code = "not_found"
 	ErrMethodNotAllowed Code = "method_not_allowed"
 	ErrInternal         Code = "internal"

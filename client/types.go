@@ -8,6 +8,7 @@ import (
 // Kind is what a campaign hands out.
 type Kind string
 
+// The kinds of campaign.
 const (
 	KindCoupon Kind = "coupon" // a number of equal units
 	KindPacket Kind = "packet" // a list of amounts
@@ -17,6 +18,7 @@ const (
 // stock.
 type Status string
 
+// The states of a campaign. Closed is for ever.
 const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"
@@ -26,6 +28,7 @@ const (
 // ClaimStatus is the state of a claim.
 type ClaimStatus string
 
+// The states of a claim.
 const (
 	ClaimClaimed  ClaimStatus = "claimed"
 	ClaimRedeemed ClaimStatus = "redeemed"
@@ -187,6 +190,7 @@ func put[T any](fields map[string]any, name string, value *T, asNull bool) {
 // Split is how an amount is divided into packets.
 type Split string
 
+// The splits.
 const (
 	SplitDoubleMean Split = "double_mean"
 	SplitRandomCut  Split = "random_cut"

@@ -17,6 +17,7 @@ import (
 	"dibs/internal/config"
 )
 
+// Exit codes of every command.
 const (
 	ExitOK     = 0
 	ExitFailed = 1

@@ -68,6 +68,7 @@ type ParkingLot struct {
 	group      string
 }
 
+// NewParkingLot returns the parking lot of a group.
 func NewParkingLot(client redis.UniversalClient, partitions int, group string) *ParkingLot {
 	return &ParkingLot{client: client, partitions: max(partitions, 1), group: group}
 }

@@ -15,8 +15,9 @@ import (
 	"dibs/models"
 )
 
+// Defaults and limits of Config.
 const (
-	// entries: larger batches measured no cheaper per entry
+	// DefaultBatchSize: entries: larger batches measured no cheaper per entry.
 	DefaultBatchSize = 1000
 	DefaultInterval  = 10 * time.Millisecond // how long a batch's first event waits for others
 	BatchSizeMax     = 5000                  // entries
@@ -35,6 +36,7 @@ var (
 	ErrPaid = errors.New("finance: the packet is paid already")
 )
 
+// Config configures Books.
 type Config struct {
 	// DB has accounts and account_entries. Required; sqlstore.Open opens it
 	// as Books needs it.

@@ -95,7 +95,7 @@ func (s *Scripts) PublishPartitions(ctx context.Context) error {
 // lost data, and what MySQL lacks may have any id.
 //
 // KEYS stream, trimmed. ARGV first id that stays, id before it, most
-// entries, last applied id. Reply {trimmed entries}
+// entries, last applied id. Reply {trimmed entries}.
 const trimBelow = `
 if #redis.call('XRANGE', KEYS[1], ARGV[4], ARGV[4]) == 0 then return {0} end
 local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[3])

@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// What stands in audit_log.action.
 const (
 	AuditCampaignCreated = "campaign.created"
 	AuditCampaignChanged = "campaign.changed"

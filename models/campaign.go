@@ -10,6 +10,7 @@ import (
 // Kind is what a campaign hands out.
 type Kind string
 
+// The kinds of campaign.
 const (
 	KindCoupon Kind = "coupon" // a number of equal units
 	KindPacket Kind = "packet" // a list of amounts
@@ -19,6 +20,7 @@ const (
 // stock.
 type Status string
 
+// The states of a campaign. A closed campaign stays closed.
 const (
 	StatusOpen   Status = "open"
 	StatusPaused Status = "paused"

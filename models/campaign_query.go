@@ -3,6 +3,7 @@ package models
 // CampaignSort orders a list of campaigns.
 type CampaignSort string
 
+// The orders of a list of campaigns.
 const (
 	SortByID      CampaignSort = "id"
 	SortByBusy    CampaignSort = "busy" // those with claims first, of these the most recently changed first

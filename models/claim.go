@@ -5,6 +5,7 @@ import "time"
 // ClaimStatus is the state of a claim. MySQL is the authority.
 type ClaimStatus string
 
+// The states of a claim.
 const (
 	ClaimClaimed  ClaimStatus = "claimed"
 	ClaimRedeemed ClaimStatus = "redeemed"

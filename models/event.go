@@ -17,6 +17,7 @@ const EventVersion = 1
 // EventType is the type of an event.
 type EventType string
 
+// The types of event in a claim stream.
 const (
 	EventClaimAccepted    EventType = "claim.accepted"
 	EventClaimReleased    EventType = "claim.released"

@@ -17,6 +17,7 @@ const ByUser = "user"
 // zone.
 type Per string
 
+// The windows of a limit.
 const (
 	PerAll   Per = "all"
 	PerHour  Per = "hour" // counted from the start of the day, so a day of 25 hours has 25

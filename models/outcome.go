@@ -5,6 +5,7 @@ package models
 // literally.
 type Outcome string
 
+// The closed list of outcomes.
 const (
 	OutcomeClaimed             Outcome = "claimed"
 	OutcomeReplayed            Outcome = "replayed"

@@ -12,10 +12,11 @@ type Resolved string
 const (
 	ResolvedNow    Resolved = "resolved" // it was done now
 	ResolvedBefore Resolved = "repeated" // the same was done before
-	// by another order, or before it could be released
+	// ResolvedAlreadyRedeemed: by another order, or before it could be released.
 	ResolvedAlreadyRedeemed Resolved = "already_redeemed"
 	ResolvedAlreadyReleased Resolved = "already_released" // or expired
-	// a packet is credited when claimed, so there is no later decision
+	// ResolvedPacket: a packet is credited when claimed, so there is no later
+	// decision.
 	ResolvedPacket      Resolved = "packet"
 	ResolvedNotRedeemed Resolved = "not_redeemed" // there is no redeem to undo
 	ResolvedNoHold      Resolved = "no_hold"      // it never expires

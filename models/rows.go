@@ -133,9 +133,11 @@ func (ParkedEvent) TableName() string { return "parked_events" }
 // OutboxKind is what Redis has to do.
 type OutboxKind string
 
+// The kinds of outbox rows.
 const (
 	OutboxEvent OutboxKind = "event" // add an event to the claim stream
-	// return a released claim's units, and add its event to the claim stream
+	// OutboxRelease: return a released claim's units, and add its event to the
+	// claim stream.
 	OutboxRelease OutboxKind = "release"
 )
 
@@ -167,9 +169,11 @@ func (Setting) TableName() string { return "settings" }
 // PartitionState is the state of a partition.
 type PartitionState string
 
+// The states of a partition.
 const (
 	PartitionOK PartitionState = "ok"
-	// Redis lost data: entries that MySQL lacks are read first
+	// PartitionRecovering: Redis lost data: entries that MySQL lacks are read
+	// first.
 	PartitionRecovering PartitionState = "recovering"
 	PartitionGap        PartitionState = "gap" // MySQL's offset is older than the stream's first entry
 )

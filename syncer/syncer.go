@@ -21,7 +21,7 @@ import (
 const (
 	roundTimeout = 100 * time.Second // of one round of a job
 	warnEvery    = 30 * time.Second  // between two logs of a lasting failure
-	// between two checks that writes can be read
+	// between two checks that writes can be read.
 	readsEvery = 30 * time.Second
 )
 

@@ -42,7 +42,7 @@ const (
 type reason string
 
 const (
-	// unknown, or a JWT whose claims or kid are for another service
+	// unknown, or a JWT whose claims or kid are for another service.
 	reasonUnknown   reason = "unknown"
 	reasonExpired   reason = "expired"   // it was valid
 	reasonForged    reason = "forged"    // a JWT with a wrong signature

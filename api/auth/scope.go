@@ -11,7 +11,8 @@ type Scope uint8
 // The scopes. A route lists the allowed ones; Admin is always allowed.
 const (
 	Admin Scope = 1 << iota // everything
-	// claims, redeems, releases; reads claims, a campaign and its stock
+	// Storefront: claims, redeems, releases; reads claims, a campaign and its
+	// stock.
 	Storefront
 	Viewer // reads
 	User   // claims, reads claims and releases, for one user only

@@ -13,9 +13,9 @@ import (
 
 const (
 	lookupTimeout = 2 * time.Second
-	// of a decision, without the wait for the claim's row
+	// of a decision, without the wait for the claim's row.
 	resolveTimeout = 5 * time.Second
-	// for the row of a claim that was answered a moment ago
+	// for the row of a claim that was answered a moment ago.
 	appliedWait = time.Second
 )
 

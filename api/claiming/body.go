@@ -8,9 +8,11 @@ import (
 	"dibs/models"
 )
 
+// Bounds of bodies, in bytes.
 const (
 	ClaimBodyMax = 4 << 10
-	// 1,000 claims with ids, keys and the first subject at their longest
+	// BatchBodyMax: 1,000 claims with ids, keys and the first subject at their
+	// longest.
 	BatchBodyMax = 4 << 20
 )
 

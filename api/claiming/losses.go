@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// interval of reading signals; a load waits longer than this for reports
+	// interval of reading signals; a load waits longer than this for reports.
 	signalsEvery  = 200 * time.Millisecond
 	reportTimeout = 10 * time.Second // for all campaigns of all partitions
 )

@@ -27,7 +27,7 @@ import (
 const (
 	maxRefillWait = 300 * time.Millisecond // of a claim held for a dry shard
 	// of one refill: debited units are credited even if no claim waits
-	// any more
+	// any more.
 	refillTimeout = 5 * time.Second
 	holdPause     = 5 * time.Millisecond // before a failed refill is retried
 )

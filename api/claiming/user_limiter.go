@@ -62,7 +62,8 @@ func newUserLimiter(cfg *Config) *userLimiter {
 		panic(err)
 	}
 	return &userLimiter{
-		perSecond: cfg.UserRate, users: users, tries: cfg.Attempts, workers: cfg.Workers, clock: cfg.Clock, unreported: make(map[string]*limitedUser),
+		perSecond: cfg.UserRate, users: users, tries: cfg.Attempts, workers: cfg.Workers, clock: cfg.Clock,
+		unreported: make(map[string]*limitedUser),
 	}
 }
 

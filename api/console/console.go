@@ -106,6 +106,7 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
+// Console serves the pages.
 type Console struct {
 	cfg     Config
 	seal    *seal.Sealer
@@ -116,6 +117,7 @@ type Console struct {
 	origins *http.CrossOriginProtection
 }
 
+// New makes a Console.
 func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, origins: http.NewCrossOriginProtection()}
 	var err error

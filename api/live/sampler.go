@@ -37,6 +37,7 @@ const (
 	WatchersOfActorMax = WatchersMax / 2
 )
 
+// Config is what a Sampler needs.
 type Config struct {
 	Redis      Redis
 	Books      Books
@@ -97,6 +98,7 @@ type watcher struct {
 	frames  chan []byte
 }
 
+// New makes a Sampler.
 func New(cfg Config) *Sampler {
 	s := &Sampler{
 		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, wake: make(chan struct{}, 1),

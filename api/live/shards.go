@@ -10,6 +10,7 @@ import (
 	"dibs/models"
 )
 
+// Shard is one shard of a campaign in an event.
 type Shard struct {
 	models.ShardFigures
 

@@ -23,6 +23,7 @@ const (
 	answerTimeout      = 30 * time.Second // of writing the answer to packets
 )
 
+// Config is what the operators' routes need.
 type Config struct {
 	Campaigns Campaigns
 	Audit     Audit

@@ -13,7 +13,7 @@ import (
 
 const (
 	nameFor = 2 * time.Second // lease time after its holder died
-	// doubled, in case Redis' clock is set back
+	// doubled, in case Redis' clock is set back.
 	namePatience = 2*nameFor + time.Second
 	namePoll     = 100 * time.Millisecond
 	forever      = 100 * 365 * 24 * time.Hour

@@ -15,7 +15,7 @@ import (
 const (
 	settleAtOnce = 200 // campaigns per statement
 	maxMissing   = 100 // limit of missing campaigns listed in a settlement
-	// largest assumed clock difference between Redis and the other machines
+	// largest assumed clock difference between Redis and the other machines.
 	changedMargin = 1 * time.Hour
 )
 

@@ -14,7 +14,7 @@ import (
 
 const (
 	installationEvery = 2 * time.Second // interval of checks in a running process
-	// for the check when a role starts whose servers may be unreachable
+	// for the check when a role starts whose servers may be unreachable.
 	installationFirst = 10 * time.Second
 )
 

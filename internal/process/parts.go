@@ -16,7 +16,7 @@ import (
 
 const (
 	// how long an answer is cached, so that not every /readyz queries the
-	// servers
+	// servers.
 	partsFor     = 500 * time.Millisecond
 	partsTimeout = 1800 * time.Millisecond
 	pingTimeout  = time.Second

@@ -13,10 +13,11 @@ type Failure int
 // The kinds of Failure.
 const (
 	FailureNone Failure = iota
-	// a fault of the server or network: the same statement may succeed later
+	// FailureTransient: a fault of the server or network: the same statement
+	// may succeed later.
 	FailureTransient
-	// a conflict with another transaction: the same statement may
-	// succeed at once
+	// FailureClash: a conflict with another transaction: the same statement may
+	// succeed at once.
 	FailureClash
 	FailureDuplicate // a row with that key exists
 	FailureData      // the data itself cannot be stored

@@ -11,7 +11,7 @@ import (
 const (
 	retryFirst = 10 * time.Millisecond
 	// with its jitter of a half, retries within a second of the
-	// server's recovery
+	// server's recovery.
 	maxRetryTime = 650 * time.Millisecond
 	retryTries   = 5 // while a caller waits for the statement or transaction
 )

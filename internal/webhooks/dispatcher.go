@@ -30,13 +30,13 @@ const DefaultGiveUpAfter = 24 * time.Hour
 const (
 	backoffFirst = 500 * time.Millisecond // doubled after each failure
 	maxBackoff   = 5 * time.Minute
-	// before a lane checks again for rows being inserted
+	// before a lane checks again for rows being inserted.
 	commitPause  = 10 * time.Millisecond
 	storePause   = time.Second     // before MySQL is retried
 	finishWithin = 5 * time.Second // of a stop, for requests in progress
 	laneMemory   = 256             // events of a lane in memory; more wait in the table
 	nameMemory   = 2048            // the same of an endpoint
-	// of a lane, read at once; up to so many events may repeat after a crash
+	// of a lane, read at once; up to so many events may repeat after a crash.
 	pageRows = 200
 )
 

@@ -26,7 +26,7 @@ import (
 const (
 	attemptTimeout = 15 * time.Second // from the dial to the end of the reply
 	dialTimeout    = 5 * time.Second
-	// bytes read of a reply, so that its connection can be reused
+	// bytes read of a reply, so that its connection can be reused.
 	answerMax       = 64 << 10
 	answerHeaderMax = 16 << 10
 	idleTimeout     = 90 * time.Second

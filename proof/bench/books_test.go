@@ -122,7 +122,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 	var stop func()
 	there := int64(0) // claims applied before the timing
 	if isAgain {
-		ctx, stop = startReader(b, reader) //nolint:fatcontext // of this round
+		ctx, stop = startReader(b, reader)
 		require.NoError(b, applied.AwaitApplied(ctx))
 		st.empty(b, m)
 		r.fill(b, m, "user-2", 1, true)

@@ -12,9 +12,9 @@ import (
 const (
 	readyEvery  = 100 * time.Millisecond // between two requests of /readyz
 	readyWithin = time.Second            // for a reply
-	// by then /readyz must have noticed that claims are served again
+	// by then /readyz must have noticed that claims are served again.
 	foundWithin = 2 * time.Second
-	// how long a served claim proves service
+	// how long a served claim proves service.
 	servedFor = time.Second
 )
 

@@ -16,7 +16,7 @@ const (
 	withShards  = "shards" // one of which gets no claims during a fault
 	withWaves   = "waves"
 	withFinance = "finance" // in the end its sender is credited with the rest
-	// it is closed during faults, and `dibs archive` moves its claims
+	// it is closed during faults, and `dibs archive` moves its claims.
 	withArchive  = "archive"
 	withEviction = "eviction" // it leaves Redis after half a second without claims
 	withChanges  = "changes"  // of total, limits, status and times; of packets: more of them

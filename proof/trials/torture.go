@@ -37,7 +37,7 @@ type tortureRun struct {
 	list    bool
 }
 
-func newTorture(env cmd.Env) *cobra.Command {
+func newTorture(env cmd.Env) *cobra.Command { //nolint:funlen // its help is long
 	t := tortureRun{}
 	var c *cobra.Command
 	c = cmd.Command(env, cobra.Command{

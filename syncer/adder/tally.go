@@ -8,6 +8,7 @@ type Lot struct {
 	Shard      int
 }
 
+// LotOf is the lot of an event.
 func LotOf(e *models.Event) Lot { return Lot{e.CampaignID, e.Shard} }
 
 // ID is the lot's id, as models.ShardID makes it.

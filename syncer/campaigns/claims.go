@@ -16,8 +16,10 @@ import (
 // memory. There are none except after a fault.
 const maxParkedOf = 1000
 
+// Claims reads claims from MySQL.
 type Claims struct{ db *gorm.DB }
 
+// NewClaims returns a reader.
 func NewClaims(db *gorm.DB) *Claims { return &Claims{db: db} }
 
 type claimLine struct {

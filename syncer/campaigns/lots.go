@@ -30,6 +30,7 @@ func Lots(
 // sqlstore.EachRow.
 func ID(c *models.Campaign) string { return c.ID }
 
+// ReadDefinitions reads the definitions of lots, by lot.
 func ReadDefinitions(db *gorm.DB, lots []string) (map[string]*models.Definition, error) {
 	campaigns := make([]string, len(lots))
 	for i, id := range lots {

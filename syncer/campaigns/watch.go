@@ -24,6 +24,7 @@ func (r *Repository) Active(ctx context.Context, most int) ([]string, error) {
 	return ids, nil
 }
 
+// Public lists the campaigns that the public may read, by last change.
 func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 	var ids []string
 	err := r.db.WithContext(ctx).Raw("SELECT campaign_id FROM definitions WHERE public <> '' ORDER BY version DESC, "+

@@ -20,7 +20,7 @@ import (
 const (
 	attendEvery  = 2 * time.Second  // pause between two checks for lots to load or notify
 	measureEvery = 10 * time.Second // pause between two sums over all lots, for gauges
-	// pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter
+	// pause between two eviction passes, unless DIBS_IDLE_EVICT is shorter.
 	evictEvery    = 10 * time.Second
 	evictPage     = 500             // lots of an eviction pass
 	evictAtOnce   = 50              // sent in one round trip: about 1 ms of Redis' time

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// of one load, which many may share; a million claims need a fraction
+	// of one load, which many may share; a million claims need a fraction.
 	loadTimeout = 2 * time.Minute
 	tipWait     = 2 * time.Second // for claims on their way into MySQL
 	groupWait   = time.Second     // of a group, which continues with the lots that are ready

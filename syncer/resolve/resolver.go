@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// longest wait of an answer for Redis; the relay delivers later
+	// longest wait of an answer for Redis; the relay delivers later.
 	applyWait = time.Second
 	warnEvery = 30 * time.Second // between two logs of a lasting failure
 )

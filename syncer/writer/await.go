@@ -17,11 +17,13 @@ import (
 // of the offsets. A flush takes tens of ms.
 const appliedPoll = 10 * time.Millisecond
 
+// AppliedStreams waits for MySQL to apply the claim streams.
 type AppliedStreams struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
 }
 
+// NewAppliedStreams returns an AppliedStreams.
 func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
 	return &AppliedStreams{db: db, scripts: scripts}
 }

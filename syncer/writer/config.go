@@ -17,7 +17,7 @@ import (
 
 // Defaults and bounds of Config.
 const (
-	// entries: the cost per row is flat from about 1,000 on
+	// DefaultFlushSize: entries: the cost per row is flat from about 1,000 on.
 	DefaultFlushSize     = 2000
 	DefaultFlushInterval = 50 * time.Millisecond // DBAs are promised a second
 	FlushSizeMax         = entriesMax

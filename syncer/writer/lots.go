@@ -137,6 +137,7 @@ func (a *application) applyLot(e *models.RawEvent) error {
 	case models.EventCampaignChanged:
 		set, args := a.follow(e)
 		return a.tx.Exec("UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...).Error
+	default: // a load, or its continuation
 	}
 	// Dropped claims leave gaps in seq, but lose no units.
 	lostUnits := a.greatest("0", "? - given_up_units")

@@ -163,6 +163,7 @@ func (all *ParkedClaims) rows(
 	return rows, seqs, nil
 }
 
+// BySeq returns the claims that count, in order of seq.
 func (all *ParkedClaims) BySeq() []*ParkedClaim {
 	var counting []*ParkedClaim
 	for i := range all.All {
@@ -185,6 +186,7 @@ func (all *ParkedClaims) Displaced() (n int) {
 	return n
 }
 
+// Packets returns the packet ids of the claims that count.
 func (all *ParkedClaims) Packets() map[string]bool {
 	ids := make(map[string]bool)
 	for i := range all.All {

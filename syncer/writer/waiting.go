@@ -14,6 +14,7 @@ type Waiting struct {
 	Moved         int64 // units, by moves between shards
 }
 
+// ReadWaiting reads a lot's waiting sums.
 func ReadWaiting(ctx context.Context, db *gorm.DB, lotID string) (w Waiting, err error) {
 	campaignID, shard := models.SplitShardID(lotID)
 	err = db.WithContext(ctx).Table("stock_flushes").Where("waiting = 1 AND campaign_id = ? AND shard = ?", campaignID, shard).
