@@ -46,7 +46,10 @@ func Example() {
 	for claim, err := range c.AllUserClaims(ctx, "ada", "") {
 		fmt.Println(claim.CampaignID, claim.Status, err)
 	}
-	// Output: ada holds claim number 1 bob came too late spring claimed <nil>
+	// Output:
+	// ada holds claim number 1
+	// bob came too late
+	// spring claimed <nil>
 }
 
 func embedded(ctx context.Context) (url string, stop func()) {

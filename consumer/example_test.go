@@ -70,6 +70,8 @@ func ExampleConsumer_service() {
 	for p, err := range consumer.NewParkingLot(rdb, 1, "mail").All(context.Background()) {
 		fmt.Println("parked:", p.EventID, p.Reason, err)
 	}
-	// Output: ann gets 250 EUR bob gets 250 EUR parked: claim-2 consumer:
-	// permanent: no such user <nil>
+	// Output:
+	// ann gets 250 EUR
+	// bob gets 250 EUR
+	// parked: claim-2 consumer: permanent: no such user <nil>
 }

@@ -34,6 +34,7 @@ func Example() {
 	if err := read(ctx, server.Addr(), "claims"); err != nil {
 		panic(err)
 	}
-	// Output: {"v":1,"type":"claim.accepted","seq":1}
+	// Output:
+	// {"v":1,"type":"claim.accepted","seq":1}
 	// {"v":1,"type":"claim.accepted","seq":2}
 }

@@ -38,5 +38,7 @@ func Example() {
 	if err := read(ctx, server.Addr(), "claims"); err != nil {
 		panic(err)
 	}
-	// Output: rain 1 ann 1 rain 2 bob 2
+	// Output:
+	// rain 1 ann 1
+	// rain 2 bob 2
 }
