@@ -12,7 +12,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/compare"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 
 	"gorm.io/gorm"
 )
@@ -47,7 +47,7 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 		to := g.First
 		to.Generation = g.From.Generation + 1 // no reader has handled this one yet
 		to.State = models.PartitionRecovering
-		moved, err := writer.MoveOffset(ctx, s.DB, sqlstore.Now(), g.Partition, g.From, to, func(tx *gorm.DB) error {
+		moved, err := offset.Move(ctx, s.DB, sqlstore.Now(), g.Partition, g.From, to, func(tx *gorm.DB) error {
 			return audit.Put(ctx, tx, models.AuditGapAccepted, "", map[string]string{"offset": g.From.EntryID},
 				map[string]string{"offset": to.EntryID})
 		})

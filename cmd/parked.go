@@ -136,7 +136,7 @@ func retryParkedClaims(ctx context.Context, s *process.Stack, env Env, campaign 
 
 var repairView = printer.View[models.Repair]{
 	Header: []string{"campaign", "what", "before", "after"},
-	Rows:   func(r *models.Repair, row func(...any)) { row(r.CampaignID, r.What, r.ValueBefore, r.ValueAfter) },
+	Rows:   func(r *models.Repair, row func(...any)) { row(r.LotID, r.What, r.ValueBefore, r.ValueAfter) },
 }
 
 var parkedMessageView = printer.View[consumer.Parked]{

@@ -243,7 +243,7 @@ func printDifferences(w io.Writer, all []compare.Repaired, repair bool) {
 				one.Left.CampaignID, lost.LostClaims, lost.LostUnits)
 		}
 		for _, step := range one.Steps {
-			printer.Printf(w, "%s: repaired %s: %s -> %s\n", step.CampaignID, step.What, step.ValueBefore, step.ValueAfter)
+			printer.Printf(w, "%s: repaired %s: %s -> %s\n", step.LotID, step.What, step.ValueBefore, step.ValueAfter)
 		}
 		for _, id := range one.GivenUp {
 			printer.Printf(w, "%s: given up: claim %s\n", one.Found.CampaignID, id)

@@ -282,7 +282,7 @@ local record_tail = ':' .. now_text .. (waves_key and ':' or '')
 -- What follows the head of a record: a packet's amount and id, or the
 -- state of a release, see release.lua.
 local RECORD = waves_key and '^%d+:%d+:%d+:[%w._-]+$' or '^%d+:%d+$'
-local RELEASED = waves_key and RECORD or '^%d+:%d+:[br]$'
+local RELEASED = waves_key and RECORD or '^%d+:%d+:r$'
 
 -- seq is formatted as tens and a digit:
 -- formatting all of it costs more.
@@ -416,7 +416,7 @@ reply[6] = sold
 
 -- A crossed line has one event: the next call starts below it, until a
 -- restock. A shard does not know its campaign's stock, so it has no
--- low_stock_at, and is never sold out.
+-- low_stock_at, and appends no campaign.sold_out.
 local crossed = {}
 if low_stock_at > 0 and remaining_before > low_stock_at and remaining <= low_stock_at then crossed[1] = 'low_stock' end
 if remaining == 0 and not shard then crossed[#crossed + 1] = 'sold_out' end

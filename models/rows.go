@@ -29,6 +29,15 @@ type ClaimRow struct {
 	HeldUntil *time.Time `json:"held_until,omitempty"`
 }
 
+// ClaimIdentity are the columns that IsOf reads, and seq.
+const ClaimIdentity = "id, campaign_id, shard, seq, user_id, quantity"
+
+// IsOf reports whether the claim is that of an
+// event. A repair may have changed its seq.
+func (c *ClaimRow) IsOf(e *Event) bool {
+	return c.ID == e.ID && c.CampaignID == e.CampaignID && c.Shard == e.Shard && c.UserID == e.UserID && c.Quantity == e.Quantity
+}
+
 // DecisionsMade is the number of decisions about the claim.
 func (c *ClaimRow) DecisionsMade() int64 {
 	if c.Decisions == nil {
@@ -119,12 +128,12 @@ func (HoldDue) TableName() string { return "hold_dues" }
 // ParkedEvent is a row of parked_events: an event that MySQL refuses
 // permanently, kept with its payload until an operator decides.
 type ParkedEvent struct {
-	ID         string `gorm:"primaryKey"` // the event's id
-	CampaignID string
-	UserID     string
-	Reason     string
-	Payload    []byte
-	ParkedAt   time.Time
+	ID       string `gorm:"primaryKey"` // the event's id
+	LotID    string `gorm:"column:campaign_id"`
+	UserID   string
+	Reason   string
+	Payload  []byte
+	ParkedAt time.Time
 }
 
 // TableName names the table for gorm.
@@ -144,12 +153,12 @@ const (
 // OutboxRow is a row of outbox: something that Redis must do at least once,
 // written in the transaction that caused it.
 type OutboxRow struct {
-	ID         string `gorm:"primaryKey"` // UUIDv7, and the id of the event
-	CampaignID string
-	Kind       OutboxKind
-	ClaimID    *string // the claim concerned, if any
-	Payload    []byte  // the event, see Event
-	CreatedAt  time.Time
+	ID        string `gorm:"primaryKey"` // UUIDv7, and the id of the event
+	LotID     string `gorm:"column:campaign_id"`
+	Kind      OutboxKind
+	ClaimID   *string // the claim concerned, if any
+	Payload   []byte  // the event, see Event
+	CreatedAt time.Time
 
 	Event *Event `gorm:"-"` // the event in Payload; nil in a row that was read
 }

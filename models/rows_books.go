@@ -20,7 +20,7 @@ func (Reconciliation) TableName() string { return "reconciliations" }
 // Repair is a row of repairs: one change that a repair made.
 type Repair struct {
 	ID          string    `gorm:"primaryKey" json:"-"` // UUIDv7
-	CampaignID  string    `json:"campaign_id"`
+	LotID       string    `gorm:"column:campaign_id" json:"campaign_id"`
 	What        string    `json:"what"` // claims, campaigns or redis
 	ValueBefore string    `json:"before"`
 	ValueAfter  string    `json:"after"`

@@ -22,6 +22,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/models"
 )
 
 // They must be listed; each group replays its own, and one can be discarded.
@@ -55,6 +56,7 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	defer func() { require.NoError(t, sqlstore.Close(store)) }()
 	require.NoError(t, store.Exec("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at, parked_at, reason)"+
 		" VALUES ('shop', 'spring', 1, 'four', 'claim.accepted', NOW(), '{}', NOW(), NOW(), 'it answered 500')").Error)
+	require.NoError(t, store.Create(&models.ParkedEvent{ID: "five", LotID: "spring#2", Payload: []byte("{}"), ParkedAt: time.Now()}).Error)
 	file := filepath.Join(t.TempDir(), "endpoints.json")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"endpoints":[{"name":"shop","url":%q,`+
 		`"secrets":["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="],"events":["claim.accepted"]}]}`, hook.URL), 0o600))
@@ -63,7 +65,7 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	p := s.person()
 	p.signIn(admin)
 	listed := func() string { return p.get("/console/trouble").text }
-	for _, want := range []string{"the reason of one", "the reason of two", "Group finance", "it answered 500", "shop/four"} {
+	for _, want := range []string{"the reason of one", "the reason of two", "Group finance", "it answered 500", "shop/four", `<a href="/console/campaigns/spring">spring#2</a>`} {
 		require.Contains(t, listed(), want)
 	}
 	if _, err := exec.LookPath("chromium"); err == nil {

@@ -17,7 +17,7 @@ const BodyMax = 1 << 20
 
 // campaignBody is the body of POST /v1/campaigns. nil fields weren't sent.
 // A new field of a definition must be added to changeBody, too, and to
-// models.CampaignJSON, which shows it.
+// models.DefinitionJSON, which shows it.
 type campaignBody struct {
 	ID            *string     `json:"id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$" required:"true" nullable:"false"`
 	Kind          *string     `json:"kind" enum:"coupon,packet" required:"true" nullable:"false"`

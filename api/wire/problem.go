@@ -81,7 +81,7 @@ var refusals = map[Code]refusal{
 	CodeAlreadyReleased: {409, "Already released", "The claim was released."},
 	CodeNotRedeemed:     {409, "Not redeemed", "No order has redeemed the claim."},
 	CodeClaimParked: {409, "Claim parked",
-		"The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs reconcile."},
+		"The claim was accepted and counts, but MySQL refuses its row. An operator has to decide about it: see dibs parked."},
 	CodeCampaignNotFound: {404, "Campaign not found", "No campaign has this id."},
 	CodeClaimNotFound:    {404, "Claim not found", "No claim has this id."},
 	CodeGroupNotFound:    {404, "Group not found", "No consumer group of this name is registered."},

@@ -72,15 +72,21 @@ var imports = map[string][]string{
 	"internal/sqlstore": {"internal/migrations"},
 	"syncer/adder":      {"models"},
 	"internal/audit":    {"internal/sqlstore", "models"},
-	"syncer/writer":     {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/adder"},
+	"syncer/offset":     {"internal/sqlstore", "lua", "models"},
+	"syncer/parking":    {"internal/sqlstore", "lua", "models"},
+	"syncer/tables":     {"internal/sqlstore", "lua", "models"},
+	"syncer/writer": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/adder",
+		"syncer/offset", "syncer/parking", "syncer/tables"},
 	"syncer/campaigns": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split",
-		"syncer/writer"},
-	"syncer/lots": {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/writer"},
+		"syncer/offset", "syncer/parking", "syncer/tables"},
+	"syncer/lots": {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/offset", "syncer/parking",
+		"syncer/tables"},
 	"syncer/resolve": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns",
-		"syncer/lots", "syncer/writer"},
+		"syncer/lots", "syncer/offset", "syncer/tables"},
+	// a repair writes parked claims
 	"syncer/compare": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns", "syncer/lots",
-		"syncer/writer"},
-	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/writer"},
+		"syncer/offset", "syncer/parking", "syncer/tables", "syncer/writer"},
+	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/offset"},
 	"syncer/retention": {"internal/audit", "internal/sqlstore", "lua", "models"},
 	"syncer/records":   {"internal/sqlstore", "models"},
 	"syncer": {
@@ -90,7 +96,7 @@ var imports = map[string][]string{
 	// The strategies of the lab: only proof/trials imports them.
 	"proof/lab": {
 		"api", "consumer", "internal/redisconn", "internal/sqlstore", "lua", "internal/migrations", "models",
-		"consumer/redisbatch", "syncer/campaigns", "syncer/lots", "syncer/writer",
+		"consumer/redisbatch", "syncer/campaigns", "syncer/lots", "syncer/offset",
 	},
 
 	"client": {}, // for storefronts, which import nothing else of ours

@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"dibs/api"
 	"dibs/client"
 	"dibs/internal/apitest"
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
 )
@@ -41,7 +43,7 @@ func (p place) forgets(field string) bool {
 // the failure names the missing document or program.
 func TestRecipe_AFieldIsEverywhere(t *testing.T) {
 	t.Parallel()
-	db := syncertest.OpenServer(t)
+	db := syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(t.TempDir(), "dibs.db")})
 	for _, p := range placesOf(t, db) {
 		for column := range strings.FieldsSeq(columnsOf(t, db, "definitions")) {
 			field := strings.TrimSuffix(column, "_ms")
@@ -116,7 +118,7 @@ func tagsOf(value any) (words string) {
 func columnsOf(t *testing.T, db *gorm.DB, table string) string {
 	t.Helper()
 	var names []string
-	require.NoError(t, db.Raw("SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?", table).
+	require.NoError(t, db.Raw("SELECT name FROM pragma_table_info(?)", table).
 		Scan(&names).Error)
 	return strings.Join(names, " ")
 }

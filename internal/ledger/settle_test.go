@@ -7,9 +7,11 @@ import (
 
 	"dibs/finance"
 	"dibs/internal/ledger"
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/syncer/parking"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -140,7 +142,8 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		require.NoError(t, d.books.Handle(t.Context(), given, nil))
 		payload := []byte(fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":%q,"shard":1,"user_id":%q,"quantity":1,"seq":%d,`+
 			`"at":"2026-10-25T12:00:00.000Z","packet_id":%q,"amount":3205,"currency":"EUR"}`, given.ID, d.id, given.UserID, given.Seq, given.PacketID))
-		require.NoError(t, writer.Park(t.Context(), db, &given, payload, "a test"))
+		row := parking.Row(&models.RawEvent{Event: given, Payload: payload}, "a test")
+		require.NoError(t, parking.Put(db, &row, sqlstore.Now()))
 		d.claim(2, "2026-10-25T22:59:59.999Z", 64_06) // the day has 25 hours
 		d.claim(2, "2026-10-25T23:00:00.000Z", 128_07)
 

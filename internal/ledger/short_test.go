@@ -11,7 +11,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,7 +33,8 @@ func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 		given[i] = d.event(1, "2026-10-25T12:00:00Z", 1_000)
 		payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":%q,"shard":1,"user_id":%q,"quantity":1,"seq":%d,`+
 			`"at":"2026-10-25T12:00:00.000Z","packet_id":%q,"amount":1000,"currency":"EUR"}`, given[i].ID, d.id, given[i].UserID, given[i].Seq, given[i].PacketID)
-		require.NoError(t, writer.Park(t.Context(), db, &given[i], []byte(payload), "a test"))
+		row := parking.Row(&models.RawEvent{Event: given[i], Payload: []byte(payload)}, "a test")
+		require.NoError(t, parking.Put(db, &row, sqlstore.Now()))
 	}
 	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
 	require.NoError(t, db.Exec("UPDATE lots SET given_up_claims = 2 WHERE id = ?", models.ShardID(d.id, 1)).Error)

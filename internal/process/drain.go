@@ -6,7 +6,7 @@ import (
 
 	"dibs/finance"
 	"dibs/internal/sleep"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 )
 
 // drainPoll is the pause between two checks for uncredited events.
@@ -17,7 +17,7 @@ const drainPoll = 20 * time.Millisecond
 func (s *Stack) drainEmbedded(credits bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.Config.ShutdownTimeout/2)
 	defer cancel()
-	if err := writer.NewAppliedStreams(s.DB, s.Scripts).AwaitApplied(ctx); err != nil {
+	if err := offset.NewStreams(s.DB, s.Scripts).AwaitApplied(ctx); err != nil {
 		s.Logger.Error("what is left in the embedded redis may be lost", "error", err)
 	}
 	for p := range s.Config.Partitions {

@@ -30,6 +30,7 @@ import (
 	"dibs/syncer/campaigns"
 	"dibs/syncer/compare"
 	"dibs/syncer/lots"
+	"dibs/syncer/offset"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
 	"dibs/syncer/writer"
@@ -183,7 +184,7 @@ func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error 
 	s.parts = newParts(s.Registry, s.partsOfAPI)
 	deps := api.Deps{
 		Claimer: s.Scripts, States: s.Scripts, Shared: s.shared, Loader: s.Loader, Campaigns: s.Campaigns, Mover: s.mover,
-		Claims: campaigns.NewClaims(s.DB), Resolver: s.resolver, Applied: writer.NewAppliedStreams(s.DB, s.Scripts),
+		Claims: campaigns.NewClaims(s.DB), Resolver: s.resolver, Applied: offset.NewStreams(s.DB, s.Scripts),
 		Audit: audit.NewLog(s.DB), Groups: s.groups(),
 		Ledger: ledger.New(s.DB),
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.Loader,
@@ -355,7 +356,7 @@ func (s *Stack) trimming() retention.TrimmerConfig {
 	return retention.TrimmerConfig{
 		Streams: s.Scripts, Registry: s.groups(), Keep: keep, KeepBytes: s.Config.StreamKeepBytes, Logger: s.Logger, Registerer: s.Registry,
 		Applied: func(ctx context.Context, partition int) (lua.EntryID, error) {
-			return writer.Applied(ctx, s.DB, partition)
+			return offset.Applied(ctx, s.DB, partition)
 		},
 	}
 }

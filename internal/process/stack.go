@@ -26,9 +26,9 @@ import (
 	"dibs/lua"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/lots"
+	"dibs/syncer/offset"
 	"dibs/syncer/resolve"
 	"dibs/syncer/shards"
-	"dibs/syncer/writer"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -241,7 +241,7 @@ func (s *Stack) openSQLite(ctx context.Context) error {
 	if err := s.checkStore(ctx, db); err != nil || s.Config.RedisURL != "" {
 		return err
 	}
-	return writer.BeginAnew(ctx, db)
+	return offset.Reset(ctx, db)
 }
 
 func (s *Stack) use(db *gorm.DB) {

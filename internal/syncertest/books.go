@@ -17,6 +17,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/syncer/tables"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -106,7 +107,7 @@ func AddCampaigns(t testing.TB, db *gorm.DB, all ...models.Campaign) {
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
 		for i := range all {
 			definition := models.DefinitionOf(&all[i], "")
-			if _, err := writer.InsertDefinition(tx, &definition, 1); err != nil {
+			if _, err := tables.Define(tx, &definition, 1); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/compare"
 	"dibs/syncer/lots"
+	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -151,7 +152,7 @@ func (h *Stack) Sync() {
 // SyncStreams is Sync without a Stack.
 func SyncStreams(t testing.TB, db *gorm.DB, rdb redis.UniversalClient, scripts *lua.Scripts, w *writer.Writer) {
 	t.Helper()
-	applied := writer.NewAppliedStreams(db, scripts)
+	applied := offset.NewStreams(db, scripts)
 	require.Eventually(t, func() bool { // a retry reads what arrives during the wait
 		Apply(t, rdb, w, scripts.Partitions())
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -353,7 +354,7 @@ func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
 		Apply(h.T, h.Redis, h.Writer, h.Scripts.Partitions())
 		waiting, cancel := context.WithTimeout(h.T.Context(), 100*time.Millisecond)
 		// later entries are left to the next round
-		_ = writer.NewAppliedStreams(h.DB, h.Scripts).AwaitApplied(waiting)
+		_ = offset.NewStreams(h.DB, h.Scripts).AwaitApplied(waiting)
 		cancel()
 		select {
 		case <-ended:

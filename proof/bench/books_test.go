@@ -12,6 +12,7 @@ import (
 	"dibs/consumer"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -117,7 +118,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 	require.NoError(b, err)
 	scripts, err := lua.New(r.rdb, lua.Options{})
 	require.NoError(b, err)
-	applied := writer.NewAppliedStreams(st.gorm, scripts)
+	applied := offset.NewStreams(st.gorm, scripts)
 	var ctx context.Context
 	var stop func()
 	there := int64(0) // claims applied before the timing
@@ -128,7 +129,7 @@ func runPipeline(b *testing.B, r *broker, st *store, claims int, isAgain bool) p
 		r.fill(b, m, "user-2", 1, true)
 		claims++
 		require.Eventually(b, func() bool { // it has noticed
-			offsets, err := writer.Offsets(ctx, st.gorm, 0)
+			offsets, err := offset.Read(ctx, st.gorm, 0)
 			there = offsets[0].Read
 			return err == nil && there > 0
 		}, time.Minute, time.Millisecond)

@@ -19,6 +19,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/lots"
+	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 
 	"github.com/stretchr/testify/require"
@@ -133,7 +134,7 @@ func (r *resident) apply(b *testing.B) {
 	for _, id := range []string{r.big, r.small} {
 		p := lua.PartitionOf(id, residentPartitions)
 		syncertest.ApplyOne(b, r.rdb, r.writer, p)
-		require.NoError(b, writer.NewAppliedStreams(r.store.gorm, r.scripts).AwaitPartitions(longAfter(b), []int{p}))
+		require.NoError(b, offset.NewStreams(r.store.gorm, r.scripts).AwaitPartitions(longAfter(b), []int{p}))
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 )
 
 // dibsKeys are patterns of Dibs' keys, of all partitions. Dibs' usual tables
@@ -116,5 +116,5 @@ func migrate(ctx context.Context, env Env) error {
 	if _, err := migrations.Up(ctx, env.DB, migrations.MySQL); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	return withStore(ctx, env.MySQLDSN, func(db *gorm.DB) error { return writer.BeginAnew(ctx, db) })
+	return withStore(ctx, env.MySQLDSN, func(db *gorm.DB) error { return offset.Reset(ctx, db) })
 }

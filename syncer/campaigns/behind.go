@@ -9,7 +9,7 @@ import (
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 )
 
 const (
@@ -44,7 +44,7 @@ func (a Applier) awaitKnown(ctx context.Context, id string, shards int) error {
 	slices.Sort(partitions)
 	partitions = slices.Compact(partitions)
 	return AwaitKnown(ctx, "campaign "+id, func() (isBehind bool, err error) {
-		offsets, err := writer.Offsets(ctx, a.db, partitions...)
+		offsets, err := offset.Read(ctx, a.db, partitions...)
 		for i := 0; err == nil && !isBehind && i < len(partitions); i++ {
 			isBehind, err = a.scripts.IsBehind(partitions[i], offsets[partitions[i]])
 		}

@@ -17,7 +17,8 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
+	"dibs/syncer/tables"
 
 	"gorm.io/gorm"
 )
@@ -66,7 +67,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	err = sqlstore.Retry(ctx, func() error {
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
 			definition := models.DefinitionOf(&c, digest)
-			created, err = writer.InsertDefinition(tx, &definition, r.partitions)
+			created, err = tables.Define(tx, &definition, r.partitions)
 			if err != nil || !created {
 				return err
 			}
@@ -224,7 +225,7 @@ func (r *Repository) Books(ctx context.Context, id string) (models.Books, error)
 
 // BooksOf returns a campaign's counters with its parked claims, without a
 // time.
-func BooksOf(c *models.Campaign, parked *writer.ParkedClaims) models.Books {
+func BooksOf(c *models.Campaign, parked *parking.Claims) models.Books {
 	books := models.Books{
 		Claimed: c.Claimed, SyncedSeq: c.SyncedSeq, Remaining: c.Remaining, Released: c.ReleasedClaims,
 		Version: c.Version, AppliedVersion: c.AppliedVersion, ParkedClaims: parked.Claims, ParkedUnits: parked.Units,

@@ -59,7 +59,7 @@ func TestClaims_AClaimThatWasPutAsideIsFound(t *testing.T) {
 		events := syncertest.ClaimsOf("none-such", 1, 1)
 		payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"none-such","user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, events[0].ID)
 		for id, text := range map[string]string{events[0].ID: payload, "broken": "{"} {
-			row := models.ParkedEvent{ID: id, CampaignID: "none-such", UserID: "u", Reason: "no such campaign", Payload: []byte(text), ParkedAt: time.Now().UTC()}
+			row := models.ParkedEvent{ID: id, LotID: "none-such", UserID: "u", Reason: "no such campaign", Payload: []byte(text), ParkedAt: time.Now().UTC()}
 			require.NoError(t, db.Create(&row).Error)
 		}
 		got, err := campaigns.NewClaims(db).Claim(t.Context(), events[0].ID)

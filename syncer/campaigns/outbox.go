@@ -34,7 +34,7 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 		return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 	}
 	now := sqlstore.Now()
-	row := models.OutboxRow{ID: e.ID, CampaignID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: now, Event: e}
+	row := models.OutboxRow{ID: e.ID, LotID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: now, Event: e}
 	if e.ClaimID != "" {
 		row.ClaimID = &e.ClaimID
 	}

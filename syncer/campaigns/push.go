@@ -8,7 +8,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
 
 	"gorm.io/gorm"
 )
@@ -67,7 +67,7 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State,
 	if state.Pushed >= last {
 		return nil
 	}
-	parked, err := writer.ReadParked(ctx, a.db, c.ID)
+	parked, err := parking.Read(ctx, a.db, c.ID)
 	if err != nil {
 		return err
 	}

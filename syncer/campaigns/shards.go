@@ -7,7 +7,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
 
 	"gorm.io/gorm"
 )
@@ -43,10 +43,10 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 	return nil
 }
 
-func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*writer.ParkedClaims, error) {
-	all := &writer.ParkedClaims{}
+func readParked(ctx context.Context, db *gorm.DB, c *models.Campaign) (*parking.Claims, error) {
+	all := &parking.Claims{}
 	for _, id := range c.ShardIDs() {
-		one, err := writer.ReadParked(ctx, db, id)
+		one, err := parking.Read(ctx, db, id)
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
 
 	"gorm.io/gorm"
 )
@@ -48,7 +48,7 @@ func (r *Repository) ShardsOf(ctx context.Context, id string) (of models.ShardsO
 }
 
 func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models.ShardsOf) (f models.ShardFigures, err error) {
-	parked, err := writer.ReadParked(ctx, r.db, c.ID)
+	parked, err := parking.Read(ctx, r.db, c.ID)
 	if err != nil {
 		return f, err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
 )
 
 // Active lists up to most campaigns that are not closed or evicted, by
@@ -38,7 +38,7 @@ func (r *Repository) Public(ctx context.Context, most int) ([]string, error) {
 
 // BooksOfAll reads definitions and counters of many
 // campaigns, by id. It omits unknown ids, and campaigns
-// with too many parked claims for writer.ReadParked.
+// with too many parked claims for parking.Read.
 func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]models.CampaignBooks, error) {
 	at := time.Now().UTC()
 	rows, shards, err := r.rowsOfAll(ctx, ids)
@@ -60,7 +60,7 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 	booksOf := func(c *models.Campaign) models.CampaignBooks {
 		of := parked[c.ID]
 		if of == nil {
-			of = &writer.ParkedClaims{}
+			of = &parking.Claims{}
 		}
 		books := BooksOf(c, of)
 		books.At = at
@@ -105,17 +105,17 @@ func (r *Repository) rowsOfAll(ctx context.Context, ids []string) (rows, shards 
 }
 
 // parkedOfAll reads parked claims by lot: nil for a lot with too many.
-func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]*writer.ParkedClaims, error) {
+func (r *Repository) parkedOfAll(ctx context.Context, ids []string) (map[string]*parking.Claims, error) {
 	var with []string
 	err := r.db.WithContext(ctx).Raw("SELECT DISTINCT campaign_id FROM parked_events WHERE campaign_id IN ? AND discarded_at IS NULL", ids).
 		Scan(&with).Error
 	if err != nil {
 		return nil, fmt.Errorf("campaigns: parked claims: %w", err)
 	}
-	parked := make(map[string]*writer.ParkedClaims, len(with))
+	parked := make(map[string]*parking.Claims, len(with))
 	for _, id := range with {
-		parked[id], err = writer.ReadParked(ctx, r.db, id)
-		if err != nil && !errors.Is(err, writer.ErrParked) {
+		parked[id], err = parking.Read(ctx, r.db, id)
+		if err != nil && !errors.Is(err, parking.ErrTooMany) {
 			return nil, err
 		}
 	}

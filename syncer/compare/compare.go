@@ -13,7 +13,9 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
+	"dibs/syncer/parking"
+	"dibs/syncer/tables"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
@@ -125,7 +127,7 @@ type books struct {
 	models.Campaign
 
 	offset       models.Offset
-	parked       *writer.ParkedClaims
+	parked       *parking.Claims
 	untold       int64 // releases in the outbox, which no counter has
 	untoldUnits  int64
 	rows         *RowFigures
@@ -153,7 +155,7 @@ func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books
 		if err != nil {
 			return err
 		}
-		waiting, err := writer.ReadWaiting(ctx, tx, id)
+		waiting, err := tables.ReadWaiting(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -164,12 +166,12 @@ func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books
 		if b.IsSharded() {
 			return nil
 		}
-		offsets, err := writer.Offsets(ctx, tx, b.Partition)
+		offsets, err := offset.Read(ctx, tx, b.Partition)
 		if err != nil {
 			return err
 		}
 		b.offset = offsets[b.Partition]
-		b.parked, err = writer.ReadParked(ctx, tx, id)
+		b.parked, err = parking.Read(ctx, tx, id)
 		if err != nil || !countsRows {
 			return err
 		}

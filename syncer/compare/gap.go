@@ -7,7 +7,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 
 	"gorm.io/gorm"
 )
@@ -40,7 +40,7 @@ func Gaps(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) (all []Gap, er
 	for p := range partitions {
 		partitions[p] = p
 	}
-	offsets, err := writer.Offsets(ctx, db, partitions...)
+	offsets, err := offset.Read(ctx, db, partitions...)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/parking"
 	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
@@ -81,7 +82,7 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 			return err
 		}
 		was := map[string]string{"id": id, "reason": row.Reason}
-		return audit.Put(ctx, tx, models.AuditParkedDiscarded, row.CampaignID, was, nil)
+		return audit.Put(ctx, tx, models.AuditParkedDiscarded, row.LotID, was, nil)
 	})
 }
 
@@ -102,8 +103,8 @@ func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repai
 // retryParked writes a lot's parked claims if MySQL accepts them; with
 // givesUp it gives up the others.
 func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
-	return writer.EachParked(ctx, r.c.db, r.id, func(parked []writer.ParkedClaim) error {
-		var written, refused []writer.ParkedClaim
+	return parking.Each(ctx, r.c.db, r.id, func(parked []parking.Claim) error {
+		var written, refused []parking.Claim
 		for i := range parked {
 			one := &parked[i]
 			var err error
@@ -126,11 +127,11 @@ func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
 	})
 }
 
-func idsOf(parked []writer.ParkedClaim) []string {
-	return sqlstore.Keys(parked, func(p *writer.ParkedClaim) string { return p.ID })
+func idsOf(parked []parking.Claim) []string {
+	return sqlstore.Keys(parked, func(p *parking.Claim) string { return p.ID })
 }
 
-func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error {
+func (r *repair) unpark(ctx context.Context, parked []parking.Claim) error {
 	if len(parked) == 0 {
 		return nil
 	}
@@ -141,7 +142,7 @@ func (r *repair) unpark(ctx context.Context, parked []writer.ParkedClaim) error 
 
 // discardOne gives up a parked claim by id, unless it has a row now.
 func (r *repair) discardOne(ctx context.Context, id string) error {
-	return writer.EachParked(ctx, r.c.db, r.id, func(parked []writer.ParkedClaim) error {
+	return parking.Each(ctx, r.c.db, r.id, func(parked []parking.Claim) error {
 		for i := range parked {
 			switch one := parked[i : i+1]; {
 			case one[0].ID != id:
@@ -156,7 +157,7 @@ func (r *repair) discardOne(ctx context.Context, id string) error {
 }
 
 // discard gives parked claims up, and keeps their payload.
-func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error {
+func (r *repair) discard(ctx context.Context, parked []parking.Claim) error {
 	if len(parked) == 0 {
 		return nil
 	}
@@ -188,7 +189,7 @@ func (r *repair) discard(ctx context.Context, parked []writer.ParkedClaim) error
 
 // named describes parked claims to operators:
 // the first one, and the number of others.
-func named(parked []writer.ParkedClaim) string {
+func named(parked []parking.Claim) string {
 	if len(parked) == 1 {
 		return parked[0].String()
 	}

@@ -10,7 +10,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
@@ -151,7 +151,7 @@ func missingSeqs(ctx context.Context, tx *gorm.DB, id string) (missing [][2]int6
 	if err := tx.Raw("SELECT seen_seq FROM lots WHERE id = ?", id).Row().Scan(&highest); err != nil {
 		return nil, err
 	}
-	parked, err := writer.ReadParked(ctx, tx, id)
+	parked, err := parking.Read(ctx, tx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func (r *repair) change(ctx context.Context, what, before string, do func(tx *go
 				return err
 			}
 			step = models.Repair{
-				ID: id.String(), CampaignID: r.id, What: what, ValueBefore: sqlstore.Cut(before, models.ReasonLength),
+				ID: id.String(), LotID: r.id, What: what, ValueBefore: sqlstore.Cut(before, models.ReasonLength),
 				ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
 			}
 			if err := tx.Create(&step).Error; err != nil {

@@ -14,7 +14,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
+	"dibs/syncer/tables"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -135,7 +135,7 @@ func deleteRows(tx *gorm.DB, c *models.Campaign, ids []string, token string, eve
 	if len(rows) < len(ids) || slices.ContainsFunc(rows, func(r lotRow) bool { return r.Loader != token }) {
 		return sqlstore.Final(fmt.Errorf("%w: %s: another process loads it", ErrAway, c.ID))
 	}
-	isBlank, err := writer.DeleteBlank(tx, c.ID)
+	isBlank, err := tables.DeleteBlank(tx, c.ID)
 	switch {
 	case err != nil:
 		return fmt.Errorf("lots: delete %s: %w", c.ID, err)

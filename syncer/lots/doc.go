@@ -2,8 +2,9 @@
 //
 // A lot is a campaign of one shard, or one shard of a campaign. It is
 // away, not live, if Redis lacks it, if it is of an older generation
-// than its partition, or while it has a loader's token. The process
-// that needs it loads it: an API process, else the leading syncer.
+// than its partition, or while it has a loader's token. It
+// stays away until somebody needs it: an API process loads it for a
+// claim, the leading syncer for a decision or after a dead loader.
 //
 //		fence ─▶ MySQL at the tip ─▶ number ─▶ stage rows ─▶ load.lua
 //		  ─▶ entry lot.loaded ─▶ the writer records it

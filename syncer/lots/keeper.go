@@ -12,7 +12,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -244,7 +244,7 @@ func (l *Loader) Live(ctx context.Context, id string) (lua.State, error) {
 	return l.scripts.State(ctx, id)
 }
 
-// Parked reads a lot's parked claims. Errors as writer.ReadParked.
-func (l *Loader) Parked(ctx context.Context, id string) (*writer.ParkedClaims, error) {
-	return writer.ReadParked(ctx, l.db, id)
+// Parked reads a lot's parked claims. Errors as parking.Read.
+func (l *Loader) Parked(ctx context.Context, id string) (*parking.Claims, error) {
+	return parking.Read(ctx, l.db, id)
 }

@@ -16,7 +16,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
@@ -46,7 +46,7 @@ type Loader struct {
 	scripts *lua.Scripts
 	log     *slog.Logger
 	applier campaigns.Applier
-	applied *writer.AppliedStreams
+	applied *offset.Streams
 	seconds prometheus.Histogram
 	flights singleflight.Group
 	groups  groups
@@ -59,7 +59,7 @@ type Loader struct {
 // settle is Settle, or 0 where no other process can know more.
 func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, settle time.Duration, reg prometheus.Registerer) *Loader {
 	l := &Loader{
-		db: db, scripts: scripts, log: log, applied: writer.NewAppliedStreams(db, scripts),
+		db: db, scripts: scripts, log: log, applied: offset.NewStreams(db, scripts),
 		seconds: newLoadSeconds(reg), loads: make(chan struct{}, maxLoads), settle: settle,
 	}
 	l.applier = campaigns.NewApplier(db, scripts, &l.steps)

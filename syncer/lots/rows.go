@@ -11,7 +11,8 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
+	"dibs/syncer/parking"
+	"dibs/syncer/tables"
 
 	"gorm.io/gorm"
 )
@@ -44,7 +45,7 @@ type lotRow struct {
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
 	query := l.db.WithContext(ctx).Table("defined_lots AS lot").
-		Select("lot.*, o.loader, o.load_attempts, ("+writer.Blank+") AS is_blank,"+
+		Select("lot.*, o.loader, o.load_attempts, ("+tables.Blank+") AS is_blank,"+
 			" COALESCE(s.state, 'ok') AS state, COALESCE(s.generation, 0) AS partition_generation").
 		Joins("JOIN lots o ON o.campaign_id = lot.campaign_id AND o.shard = lot.shard"+
 			" LEFT JOIN streams s ON s.partition_no = lot.partition_no").
@@ -70,7 +71,7 @@ type counted struct {
 	highest       int64 // seq of these
 	total         int64 // units of a shard, with waiting moves
 	shares        lua.Shares
-	parked        *writer.ParkedClaims
+	parked        *parking.Claims
 }
 
 // loadOf is the load of a lot without what is staged. Sold units
@@ -108,15 +109,15 @@ func (l *Loader) known(ctx context.Context, tx *gorm.DB, o *lot, loader string) 
 	if o.row.Loader != loader {
 		return known, fmt.Errorf("%w: %s", lua.ErrOther, c.ID)
 	}
-	known.parked = &writer.ParkedClaims{}
+	known.parked = &parking.Claims{}
 	if hasParked {
-		known.parked, err = writer.ReadParked(ctx, tx, c.ID)
+		known.parked, err = parking.Read(ctx, tx, c.ID)
 		if err != nil {
 			return known, err
 		}
 	}
 	campaignID, shard := models.SplitShardID(c.ID)
-	waiting, err := writer.ReadWaiting(ctx, tx, c.ID)
+	waiting, err := tables.ReadWaiting(ctx, tx, c.ID)
 	if err == nil && shard > 0 {
 		err = tx.Raw("SELECT COALESCE(SUM(CASE WHEN from_shard = ? THEN units ELSE 0 END), 0),"+
 			" COALESCE(SUM(CASE WHEN to_shard = ? AND credited_at IS NOT NULL THEN units ELSE 0 END), 0)"+
@@ -225,7 +226,7 @@ const stagePage = 5000 // rows between two test steps
 // stageClaims streams claims: MySQL is read no faster than Redis is
 // written. Releases in the outbox have not reached Redis.
 func (l *Loader) stageClaims(
-	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, parked *writer.ParkedClaims, rows *sums,
+	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, parked *parking.Claims, rows *sums,
 ) (highest int64, err error) {
 	id := o.row.ID
 	pending, err := pendingReleases(tx, id)
@@ -281,7 +282,7 @@ func pendingReleases(tx *gorm.DB, id string) (map[string]bool, error) {
 // in order of seq. The record is reused after each returns. MySQL is
 // read no faster than each takes.
 func EachClaim(
-	tx *gorm.DB, id string, parked []*writer.ParkedClaim,
+	tx *gorm.DB, id string, parked []*parking.Claim,
 	each func(p *lua.ClaimRecord, isParked bool) error,
 ) error {
 	campaignID, shard := models.SplitShardID(id)
@@ -334,8 +335,8 @@ func EachClaim(
 // eachParked calls each for the parked claims
 // below a seq, and returns the others.
 func eachParked(
-	parked []*writer.ParkedClaim, seq int64, each func(*lua.ClaimRecord, bool) error,
-) ([]*writer.ParkedClaim, error) {
+	parked []*parking.Claim, seq int64, each func(*lua.ClaimRecord, bool) error,
+) ([]*parking.Claim, error) {
 	for len(parked) > 0 && parked[0].Event.Seq < seq {
 		if err := each(parked[0].Record(), true); err != nil {
 			return nil, err

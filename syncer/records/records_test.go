@@ -26,15 +26,18 @@ func put(t *testing.T, db *gorm.DB, rows ...any) {
 func TestRecordsOfACampaignAreTheNewestFirst(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		sharded := syncertest.CampaignOf("spring", 100)
+		sharded.Shards = 2
+		syncertest.AddCampaigns(t, db, sharded, syncertest.CampaignOf("other", 100))
 		for i, id := range []string{"a", "b", "c"} {
 			at := noon.Add(time.Duration(i) * time.Second)
 			put(t, db, &models.StockFlush{ID: id, CampaignID: "spring", Units: int64(i), Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at},
 				&models.Reconciliation{ID: id, CampaignID: "spring", MySQLRemaining: int64(i), At: at},
-				&models.Repair{ID: id, CampaignID: "spring", What: "claims", At: at},
-				&models.ParkedEvent{ID: id, CampaignID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: at})
+				&models.Repair{ID: id, LotID: models.ShardID("spring", i), What: "claims", At: at},
+				&models.ParkedEvent{ID: id, LotID: models.ShardID("spring", i), Reason: "r", Payload: []byte("{}"), ParkedAt: at})
 		}
-		put(t, db, &models.StockFlush{ID: "x", CampaignID: "other", FlushedAt: noon}, &models.Repair{ID: "x", CampaignID: "other", What: "redis", At: noon},
-			&models.ParkedEvent{ID: "x", CampaignID: "other", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
+		put(t, db, &models.StockFlush{ID: "x", CampaignID: "other", FlushedAt: noon}, &models.Repair{ID: "x", LotID: "other", What: "redis", At: noon},
+			&models.ParkedEvent{ID: "x", LotID: "other", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
 		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = 'b'", "2026-03-05 12:00:00.000").Error)
 		r := records.New(db)
 		flushes, err := r.Flushes(t.Context(), "spring", 2)
@@ -106,8 +109,8 @@ func TestTheStoryOfAClaim(t *testing.T) {
 		put(t, db, &models.ClaimRow{
 			ID: "k", CampaignID: "spring", Seq: 1, UserID: "ada", Quantity: 1, Status: models.ClaimRedeemed, OrderID: new("o-1"),
 			ClaimedAt: noon, SyncedAt: noon, ResolvedAt: &noon,
-		}, &models.OutboxRow{ID: "t", CampaignID: "spring", Kind: models.OutboxEvent, ClaimID: new("k"), Payload: []byte("{}"), CreatedAt: noon},
-			&models.ParkedEvent{ID: "parked", CampaignID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
+		}, &models.OutboxRow{ID: "t", LotID: "spring", Kind: models.OutboxEvent, ClaimID: new("k"), Payload: []byte("{}"), CreatedAt: noon},
+			&models.ParkedEvent{ID: "parked", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
 		require.NoError(t, db.Exec("INSERT INTO claim_orders (order_id, claim_id) VALUES ('o-1', 'k')").Error)
 		r := records.New(db)
 		story, err := r.Story(t.Context(), "k")
@@ -148,7 +151,7 @@ func TestTroubleIsCountedOverAllCampaigns(t *testing.T) {
 		compared("broken", -1, 2*time.Second)
 		compared("broken", -1, time.Second)
 		put(t, db, &models.Reconciliation{ID: "01900000-0000-7000-8000-000000000000", CampaignID: "long ago", Drift: new(int64(5)), At: now.Add(-time.Hour)})
-		put(t, db, &models.ParkedEvent{ID: "k", CampaignID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: now})
+		put(t, db, &models.ParkedEvent{ID: "k", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: now})
 		found, err := r.Trouble(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 1, found.Parked)

@@ -12,7 +12,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
+	"dibs/syncer/tables"
 
 	"gorm.io/gorm"
 )
@@ -256,7 +256,7 @@ func (d *decision) write(ctx context.Context, tx *gorm.DB, decided []heldClaim, 
 		events[number] = rows[i].Event
 	}
 	for number, ids := range byNumber {
-		n, err := writer.WriteDecision(tx, events[number], ids, true)
+		n, err := tables.Decide(tx, events[number], ids, true)
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET closed_told_at = ?"+
 			" WHERE campaign_id = ? AND status = ? AND closed_told_at IS NULL",
-			at.Format(sqlstore.TimeLayout), row.CampaignID, models.StatusClosed)
+			at.Format(sqlstore.TimeLayout), row.LotID, models.StatusClosed)
 		if err != nil || n == 0 {
 			return err
 		}

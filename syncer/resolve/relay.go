@@ -14,7 +14,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -184,7 +184,7 @@ func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 	if len(partitions) == 0 {
 		return map[int]lua.EntryID{}, nil
 	}
-	all, err := writer.Offsets(ctx, r.db, slices.Collect(maps.Keys(partitions))...)
+	all, err := offset.Read(ctx, r.db, slices.Collect(maps.Keys(partitions))...)
 	if err != nil {
 		return nil, fmt.Errorf("resolve: relay: %w", err)
 	}
@@ -226,7 +226,7 @@ func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int
 	byRow := make(map[string]int, len(rows))
 	var partitions []int
 	for i := range rows {
-		byRow[rows[i].ID] = lua.PartitionOf(rows[i].CampaignID, r.scripts.Partitions())
+		byRow[rows[i].ID] = lua.PartitionOf(rows[i].LotID, r.scripts.Partitions())
 		partitions = append(partitions, byRow[rows[i].ID])
 	}
 	slices.Sort(partitions)
@@ -254,7 +254,7 @@ func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad
 	var order []string
 	byCampaign := make(map[string][]models.OutboxRow)
 	for i := range rows {
-		id := rows[i].CampaignID
+		id := rows[i].LotID
 		if byCampaign[id] == nil {
 			order = append(order, id)
 		}
@@ -288,7 +288,7 @@ func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[str
 	known := make(map[string]*models.Campaign)
 	var ids []string
 	for i := range rows {
-		id := rows[i].CampaignID
+		id := rows[i].LotID
 		if _, is := known[id]; !is && rows[i].Kind == models.OutboxRelease {
 			known[id] = nil
 			ids = append(ids, id)

@@ -43,7 +43,7 @@ func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []mod
 
 func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
 	for i := range rows {
-		if err := r.scripts.Append(ctx, rows[i].CampaignID, rows[i].ID, rows[i].Payload); err != nil {
+		if err := r.scripts.Append(ctx, rows[i].LotID, rows[i].ID, rows[i].Payload); err != nil {
 			return done, fmt.Errorf("resolve: outbox %s: %w", rows[i].ID, err)
 		}
 		done = append(done, rows[i].ID)
@@ -59,7 +59,7 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 // they wait, as it may have read the claims before.
 func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
 	if c == nil {
-		return nil, nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].CampaignID)
+		return nil, nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].LotID)
 	}
 	releases, ids, bad, err := releasesOf(rows)
 	if len(releases) == 0 {
@@ -118,7 +118,7 @@ func releaseOf(row *models.OutboxRow) (release lua.Release, err error) {
 	switch {
 	case err != nil:
 		return release, err
-	case e.Type != models.EventClaimReleased || e.ID != row.ID || e.LotID() != row.CampaignID:
+	case e.Type != models.EventClaimReleased || e.ID != row.ID || e.LotID() != row.LotID:
 		return release, errors.New("its event is of something else")
 	}
 	return lua.Release{

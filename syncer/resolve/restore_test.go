@@ -9,7 +9,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 )
 
 // A restored MySQL decides a claim otherwise before it has read on. The first
@@ -88,7 +88,7 @@ func TestRestore_NoClaimIsRedeemedTwice(t *testing.T) {
 		require.NoError(t, err)
 	}
 	h.Sync()
-	offsets, err := writer.Offsets(t.Context(), h.DB, 0)
+	offsets, err := offset.Read(t.Context(), h.DB, 0)
 	require.NoError(t, err)
 	require.NoError(t, h.Scripts.Signal(t.Context(), offsets))
 	h.Scripts.Signals(t.Context()) // as each API process does five times a second

@@ -100,7 +100,7 @@ func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
 		var kept []string
 		for i := range 8 {
 			at := time.Now().Add(time.Duration(i) * time.Second)
-			r := models.Repair{ID: idAt(at), CampaignID: fmt.Sprint("c", i%2), What: compare.RepairLost, At: at.UTC()}
+			r := models.Repair{ID: idAt(at), LotID: fmt.Sprint("c", i%2), What: compare.RepairLost, At: at.UTC()}
 			require.NoError(t, db.Create(&r).Error)
 			if i > 1 {
 				kept = append(kept, r.ID)

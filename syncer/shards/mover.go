@@ -14,7 +14,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
-	"dibs/syncer/writer"
+	"dibs/syncer/offset"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,7 +48,7 @@ type Loader interface {
 type Mover struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
-	applied *writer.AppliedStreams
+	applied *offset.Streams
 	loader  Loader
 	steps   steps.Steps
 	metrics *metrics
@@ -65,7 +65,7 @@ type needLock struct {
 
 // New returns a mover, without metrics if reg is nil.
 func New(db *gorm.DB, scripts *lua.Scripts, loader Loader, reg prometheus.Registerer) *Mover {
-	applied := writer.NewAppliedStreams(db, scripts)
+	applied := offset.NewStreams(db, scripts)
 	return &Mover{db: db, scripts: scripts, applied: applied, loader: loader, metrics: newMetrics(reg)}
 }
 

@@ -14,6 +14,7 @@ import (
 	"dibs/internal/steps"
 	"dibs/models"
 	"dibs/syncer/adder"
+	"dibs/syncer/offset"
 
 	"gorm.io/gorm"
 )
@@ -76,7 +77,7 @@ type lotRow struct {
 
 // apply applies a batch in one transaction. A call
 // after an unknown commit finds the offsets at the end
-// of the entries. Errors: movedError, and the database's.
+// of the entries. Errors: offset.MovedError, and the database's.
 func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
 	defer cancel()
@@ -103,7 +104,7 @@ func (a *application) run() error {
 		name string
 		run  func() error
 	}{
-		{"offsets", func() error { return lockOffsets(a.tx, a.b.streams) }},
+		{"offsets", func() error { return offset.Lock(a.tx, stepsOf(a.b.streams...)) }},
 		{"outbox", a.readOutbox},
 		{"deletions", a.deleteForgotten},
 		{"definitions", a.define},
@@ -126,7 +127,7 @@ func (a *application) run() error {
 		{"events of lots", a.applyLots},
 		{"given up", a.giveUp},
 		{"confirmed", a.confirm},
-		{"moved offsets", func() error { return moveOffsets(a.ctx, a.tx, a.b.streams, a.clock.Now()) }},
+		{"moved offsets", func() error { return offset.Store(a.ctx, a.tx, stepsOf(a.b.streams...), a.clock.Now()) }},
 		{"positions", a.keepPositions},
 	} {
 		if err := step.run(); err != nil {
@@ -137,18 +138,27 @@ func (a *application) run() error {
 	return nil
 }
 
+// stepsOf are those of the offsets of streams.
+func stepsOf(streams ...adder.Taken) []offset.Step {
+	steps := make([]offset.Step, len(streams))
+	for i := range streams {
+		steps[i] = offset.Step{Partition: streams[i].Partition, From: streams[i].From, To: streams[i].Upto}
+	}
+	return steps
+}
+
 // keepPositions stores one position a second of each stream.
 func (a *application) keepPositions() error {
 	now := a.clock.Now()
 	a.kept = make(map[int]int64)
-	var due []adder.Taken
+	var due []offset.Step
 	for _, s := range a.b.streams {
 		if a.positionAt[s.Partition] != now.Unix() {
 			a.kept[s.Partition] = now.Unix()
-			due = append(due, s)
+			due = append(due, stepsOf(s)...)
 		}
 	}
-	return putPositions(a.ctx, a.tx, due, now)
+	return offset.Keep(a.ctx, a.tx, due, now)
 }
 
 func (a *application) readLots() error {

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 
 	"github.com/jonboulle/clockwork"
@@ -56,7 +57,7 @@ func TestWriter_CloseGivesUpAtItsDeadline(t *testing.T) {
 	require.Less(t, time.Since(started), 5*time.Second)
 	require.Contains(t, log.String(), "events_flushed_at_close=0 units_flushed_at_close=0 events_not_flushed=30")
 	server.Resume()
-	offsets, err := writer.Offsets(t.Context(), db, 0)
+	offsets, err := offset.Read(t.Context(), db, 0)
 	require.NoError(t, err)
 	require.True(t, new(offsets[0]).IsStart())
 }

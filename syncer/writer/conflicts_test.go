@@ -13,6 +13,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/syncer/parking"
 	"dibs/syncer/writer"
 )
 
@@ -150,11 +151,12 @@ func TestReadParked_CountsWhatHoldsItsUnits(t *testing.T) {
 	for _, e := range []models.Event{written, seqTaken, twice, twiceAgain, discarded, otherLot, lone} {
 		payload, err := json.Marshal(e)
 		require.NoError(t, err)
-		require.NoError(t, writer.Park(t.Context(), db, &e, payload, "for the test"))
+		row := parking.Row(&models.RawEvent{Event: e, Payload: payload}, "a test")
+		require.NoError(t, parking.Put(db, &row, sqlstore.Now()))
 	}
 	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = ?", time.Now(), discarded.ID).Error)
 	require.NoError(t, db.Exec("UPDATE parked_events SET campaign_id = 'c#1'").Error)
-	parked, err := writer.ReadParked(t.Context(), db, "c#1")
+	parked, err := parking.Read(t.Context(), db, "c#1")
 	require.NoError(t, err)
 	counts := make(map[string]bool)
 	isWritten := make(map[string]bool)

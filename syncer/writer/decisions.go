@@ -7,6 +7,7 @@ import (
 	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/tables"
 
 	"gorm.io/gorm/clause"
 )
@@ -131,11 +132,11 @@ func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decided
 	}
 	again := e.Event
 	again.Decision = number
-	if _, err := WriteDecision(a.tx, &again, []string{e.ClaimID}, false); err != nil {
+	if _, err := tables.Decide(a.tx, &again, []string{e.ClaimID}, false); err != nil {
 		return err
 	}
 	c.Made = number
-	c.Status, c.OrderID = statusAfter(&e.Event)
+	c.Status, c.OrderID = tables.StatusAfter(&e.Event)
 	a.book(e)
 	return nil
 }
@@ -186,7 +187,7 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 		if err := a.tx.Delete(&models.OutboxRow{ID: others[i].ID}).Error; err != nil {
 			return false, err
 		}
-		if err := undoBeside(a.tx, &others[i]); err != nil {
+		if err := tables.UndoBeside(a.tx, &others[i]); err != nil {
 			return false, err
 		}
 		delete(a.inOutbox, others[i].ID) // its entry may follow the winner in the stream

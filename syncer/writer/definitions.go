@@ -4,49 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
-	"dibs/lua"
 	"dibs/models"
-
-	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
+	"dibs/syncer/tables"
 )
-
-// newLot is the row of a new lot. The claim stream does not have it yet.
-type newLot struct {
-	CampaignID  string `gorm:"primaryKey"`
-	Shard       int    `gorm:"primaryKey;autoIncrement:false"`
-	PartitionNo int
-	Total       int64
-	Untold      *int
-	UpdatedAt   time.Time
-}
-
-func (newLot) TableName() string { return "lots" }
-
-// InsertDefinition writes a new campaign and its lots; shards share the
-// total. If the id is taken, it writes nothing and created is false.
-func InsertDefinition(tx *gorm.DB, d *models.Definition, partitions int) (created bool, err error) {
-	put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(d)
-	if put.Error != nil || put.RowsAffected == 0 {
-		return false, put.Error
-	}
-	untold := 1
-	lots := []newLot{{
-		CampaignID: d.CampaignID, PartitionNo: lua.PartitionOf(d.CampaignID, partitions), Total: d.Total, Untold: &untold,
-	}}
-	if d.Shards > 1 {
-		lots[0].Untold = nil
-	}
-	for shard := 1; shard <= d.Shards && d.Shards > 1; shard++ {
-		lots = append(lots, newLot{
-			CampaignID: d.CampaignID, Shard: shard, Total: models.DealtTo(shard, d.Shards, d.Total), Untold: &untold,
-			PartitionNo: lua.PartitionOf(models.ShardID(d.CampaignID, shard), partitions),
-		})
-	}
-	return true, tx.Create(&lots).Error
-}
 
 // define restores campaigns and changes that
 // the stream has and a restored MySQL lacks.
@@ -73,9 +34,9 @@ func (a *application) define() error {
 		var err error
 		switch version := versions[id]; {
 		case version == 0:
-			_, err = InsertDefinition(a.tx, d, a.partitions)
+			_, err = tables.Define(a.tx, d, a.partitions)
 		case version < d.Version:
-			err = redefine(a.tx, d)
+			err = tables.Redefine(a.tx, d)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
@@ -95,15 +56,4 @@ func (a *application) versionsOf(ids []string) (map[string]int64, error) {
 		versions[known[i].CampaignID] = known[i].Version
 	}
 	return versions, err
-}
-
-// redefine writes a change that MySQL has
-// lost, unless it has a newer one by now.
-func redefine(db *gorm.DB, d *models.Definition) error {
-	done := db.Model(d).Select("*").Where("version < ?", d.Version).Updates(d) //nolint:unqueryvet // all columns, zeros too
-	if done.Error != nil || done.RowsAffected == 0 || d.Kind == models.KindPacket {
-		return done.Error
-	}
-	return db.Model(&newLot{}).Where("campaign_id = ? AND shard = 0", d.CampaignID).
-		Updates(map[string]any{"total": d.Total, "redis_total": 0}).Error
 }

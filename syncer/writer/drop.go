@@ -116,7 +116,7 @@ func (a *application) publishDropped(lot adder.Lot, ids []string) error {
 		return err
 	}
 	err = a.tx.Create(&models.OutboxRow{
-		ID: e.ID, CampaignID: lot.ID(), Kind: models.OutboxEvent, Payload: payload, CreatedAt: e.At.Time,
+		ID: e.ID, LotID: lot.ID(), Kind: models.OutboxEvent, Payload: payload, CreatedAt: e.At.Time,
 	}).Error
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)

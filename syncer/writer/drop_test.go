@@ -132,7 +132,7 @@ func droppedIn(t *testing.T, db *gorm.DB) (ids []string) {
 		e, err := models.DecodeEvent(rows[i].Payload)
 		require.NoError(t, err)
 		require.Equal(t, models.EventClaimsDropped, e.Type)
-		require.Equal(t, rows[i].CampaignID, e.LotID())
+		require.Equal(t, rows[i].LotID, e.LotID())
 		ids = append(ids, e.IDs...)
 	}
 	return ids

@@ -53,7 +53,7 @@ func TestWriter_ParksBadRowsAndWritesTheirNeighbours(t *testing.T) {
 		var parked models.ParkedEvent
 		require.NoError(t, db.Where("id = ?", events[7].ID).First(&parked).Error)
 		require.Contains(t, string(parked.Payload), events[7].ID)
-		require.Equal(t, "c", parked.CampaignID)
+		require.Equal(t, "c", parked.LotID)
 		require.NotEmpty(t, parked.Reason)
 
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events), "delivered again")

@@ -7,6 +7,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 
 	"github.com/stretchr/testify/require"
@@ -65,7 +66,7 @@ func (f *feed) applied() {
 }
 
 func (f *feed) isApplied() bool {
-	offsets, err := writer.Offsets(f.t.Context(), f.db, f.partition)
+	offsets, err := offset.Read(f.t.Context(), f.db, f.partition)
 	return err == nil && offsets[f.partition] == f.at
 }
 

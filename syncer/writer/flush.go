@@ -14,6 +14,7 @@ import (
 	"dibs/internal/tracing"
 	"dibs/models"
 	"dibs/syncer/adder"
+	"dibs/syncer/offset"
 )
 
 type batch struct {
@@ -109,7 +110,7 @@ func (w *Writer) applyAll(ctx context.Context, b *batch) error {
 			}
 			return err
 		})
-		var moved *movedError
+		var moved *offset.MovedError
 		switch {
 		case err == nil:
 			w.report(ctx, done)
@@ -145,12 +146,12 @@ func (w *Writer) announce(streams []adder.Taken) {
 
 // without returns a batch without the moved
 // streams, and ends turns of those moved by others.
-func (w *Writer) without(b *batch, moved *movedError) *batch {
+func (w *Writer) without(b *batch, moved *offset.MovedError) *batch {
 	var left []adder.Taken
 	for _, s := range b.streams {
 		switch {
-		case slices.Contains(moved.applied, s.Partition):
-		case slices.Contains(moved.lost, s.Partition):
+		case slices.Contains(moved.Applied, s.Partition):
+		case slices.Contains(moved.Lost, s.Partition):
 			w.adder.End(s.Partition, s.Turn)
 			w.metrics.moved.Inc()
 		default:
@@ -181,8 +182,8 @@ func (w *Writer) report(ctx context.Context, done *applied) {
 	for _, p := range done.parked {
 		w.metrics.parked.WithLabelValues(p.kind).Inc()
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelError,
-			"event parked: its claim is not in MySQL until `dibs reconcile --repair` writes it", slog.String("id", p.ID),
-			slog.String("campaign_id", p.CampaignID), slog.String("kind", p.kind), slog.String("reason", p.Reason))
+			"event parked: its claim is not in MySQL until `dibs parked retry` writes it", slog.String("id", p.ID),
+			slog.String("campaign_id", p.LotID), slog.String("kind", p.kind), slog.String("reason", p.Reason))
 	}
 	for lot, err := range done.waiting {
 		if w.setLocked(lot) {

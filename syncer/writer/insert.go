@@ -92,19 +92,11 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 	s.EndRow()
 }
 
-const identity = "id, campaign_id, shard, seq, user_id, quantity"
-
-// isOf reports whether a claim is that of an
-// event. A repair may have changed its seq.
-func isOf(k *models.ClaimRow, e *models.Event) bool {
-	return k.ID == e.ID && k.CampaignID == e.CampaignID && k.Shard == e.Shard && k.UserID == e.UserID && k.Quantity == e.Quantity
-}
-
 // dropKnown drops duplicates, and parks
 // claims whose id belongs to another claim.
 func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEvent, err error) {
 	var known []models.ClaimRow
-	err = a.tx.Select(identity).Where("id IN ?", idsOf(rows)).
+	err = a.tx.Select(models.ClaimIdentity).Where("id IN ?", idsOf(rows)).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Find(&known).Error
 	there := make(map[string]models.ClaimRow)
 	for i := range known {
@@ -118,7 +110,7 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 			there[r.ID] = models.ClaimRow{
 				ID: r.ID, CampaignID: r.CampaignID, Shard: r.Shard, Seq: r.Seq, UserID: r.UserID, Quantity: r.Quantity,
 			}
-		case isOf(&k, &r.Event):
+		case k.IsOf(&r.Event):
 			a.known++
 		default:
 			a.park(r, parkedID, fmt.Sprintf("a different claim has this id: seq %d of %s", k.Seq, k.CampaignID))

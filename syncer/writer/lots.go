@@ -8,6 +8,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/adder"
+	"dibs/syncer/parking"
 )
 
 // position is what MySQL has of a lot at an
@@ -79,7 +80,7 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error
 		return nil, err
 	}
 	for _, id := range withParked {
-		parked, err := ReadParked(a.ctx, a.tx, id)
+		parked, err := parking.Read(a.ctx, a.tx, id)
 		if err != nil {
 			return nil, err
 		}

@@ -34,12 +34,6 @@ func rowsOf(events []models.Event) []*models.RawEvent {
 	return rows
 }
 
-// Park parks an event, with its payload, unless it is parked.
-func Park(ctx context.Context, db *gorm.DB, e *models.Event, payload []byte, reason string) error {
-	parked := parkedEvent(&models.RawEvent{Event: *e, Payload: payload}, reason)
-	return sqlstore.Retry(ctx, func() error { return putParked(db.WithContext(ctx), &parked, sqlstore.Now()) })
-}
-
 // FailureOf classifies an error of a write. A
 // claim that contradicts MySQL is FailureData.
 func FailureOf(err error) sqlstore.Failure {

@@ -26,6 +26,8 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/offset"
+	"dibs/syncer/tables"
 	"dibs/syncer/writer"
 )
 
@@ -261,7 +263,7 @@ func (w *world) decideOf(which int, redeems bool) {
 	require.NoError(w.t, err)
 	out.ClaimID = &row.ID
 	err = w.db.WithContext(w.ctx).Transaction(func(tx *gorm.DB) error {
-		n, err := writer.WriteDecision(tx, &e, []string{row.ID}, true)
+		n, err := tables.Decide(tx, &e, []string{row.ID}, true)
 		if err == nil && n == 0 {
 			err = errTooLate
 		}
@@ -350,7 +352,7 @@ func (w *world) rest() {
 		if len(last) == 0 {
 			return
 		}
-		offsets, err := writer.Offsets(w.ctx, w.db, 0)
+		offsets, err := offset.Read(w.ctx, w.db, 0)
 		require.NoError(w.t, err)
 		var waiting int
 		require.NoError(w.t, w.db.Raw("SELECT (SELECT COUNT(*) FROM stock_flushes WHERE waiting = 1) + (SELECT COUNT(*) FROM outbox)").Scan(&waiting).Error)

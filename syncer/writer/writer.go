@@ -12,6 +12,9 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/adder"
+	"dibs/syncer/offset"
+
+	"gorm.io/gorm"
 )
 
 // ErrClosed reports that the writer is closed.
@@ -75,11 +78,11 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if w.isClosing() {
 		return 0, at, ErrClosed
 	}
-	offsets, err := readOffsets(w.db.WithContext(ctx), []int{partition})
+	offsets, err := offset.Known(w.db.WithContext(ctx), []int{partition})
 	at, known := offsets[partition]
 	if err == nil && !known {
 		at = models.NoOffset()
-		err = newOffset(w.db.WithContext(ctx), partition)
+		err = offset.Create(w.db.WithContext(ctx), partition)
 	}
 	if err != nil {
 		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
@@ -100,6 +103,17 @@ func (w *Writer) Room(ctx context.Context, partition int, turn int64) (int, erro
 // Add adds a read that follows the last one, and
 // retains its payloads. Errors: adder.ErrTurn.
 func (w *Writer) Add(read *models.StreamRead) error { return w.adder.Add(read) }
+
+// Positions returns recent offsets of a stream,
+// newest first. Redis may have lost some.
+func (w *Writer) Positions(ctx context.Context, partition int) ([]models.Offset, error) {
+	return offset.Positions(ctx, w.db, partition)
+}
+
+// Move is offset.Move.
+func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
+	return offset.Move(ctx, w.db, w.clock.Now(), partition, from, to, func(*gorm.DB) error { return nil })
+}
 
 func (w *Writer) isClosing() bool {
 	select {
@@ -146,7 +160,7 @@ func (w *Writer) endMoved(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
 	defer cancel()
-	offsets, err := Offsets(ctx, w.db, partitions...)
+	offsets, err := offset.Read(ctx, w.db, partitions...)
 	if err != nil {
 		return // MySQL is away: the next check or flush reports it
 	}

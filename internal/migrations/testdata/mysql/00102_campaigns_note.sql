@@ -17,3 +17,10 @@ SELECT id, kind, name, status, partition_no, shards, total, redis_total, remaini
   low_stock_at, currency, sender_id, hold_for_ms, hold_max_ms, pause_id, public, note, version, changes, created_digest, created_at, updated_at, applied_version, epoch,
   residency, residency_at, generation, archived_claims, archived_units, archived_released, closed_told_at, told_line
 FROM defined_lots WHERE shard = 0;
+
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW campaign_shards AS
+SELECT id, campaign_id, shard, kind, name, status, partition_no, shards, total, total AS granted, redis_total, remaining, claimed, synced_seq,
+  sold, released_claims, lost_claims, lost_units, given_up_claims, given_up_units, per_user, per_user_per_day, limits, shard_by, time_zone, starts_at, ends_at, low_stock_at, currency, sender_id, hold_for_ms, hold_max_ms, pause_id, note,
+  version, changes, created_digest, created_at, updated_at, applied_version, epoch, residency,
+  residency_at, generation, archived_claims, archived_units, archived_released, closed_told_at, told_line
+FROM defined_lots WHERE shard > 0;

@@ -1,4 +1,7 @@
-package writer
+// Package parking has the events that MySQL refuses: they are kept until
+// it takes them or an operator gives them up. A parked claim that counts
+// uses its units, its seq and its user's limits.
+package parking
 
 import (
 	"cmp"
@@ -13,18 +16,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// ErrParked reports parked claims, which were
-// accepted, that would lose their units.
-var ErrParked = errors.New("writer: parked claims are in the way")
+// ErrTooMany reports more parked claims than a load takes.
+var ErrTooMany = errors.New("parking: claims are in the way")
 
 const (
-	parkedMax     = 10_000 // parked events of a campaign in memory; ReadParked refuses more
-	parkedAtOnce  = 500    // of them read by one statement
-	parkedNameMax = 10     // of them named one by one
+	most      = 10_000 // parked events of a campaign in memory; Read refuses more
+	atOnce    = 500    // of them read by one statement
+	namedMost = 10     // of them named one by one
 )
 
-// ParkedClaim is a claim that Redis accepted and whose event is parked.
-type ParkedClaim struct {
+// Claim is a claim that Redis accepted and whose event is parked.
+type Claim struct {
 	ID      string // of its row in parked_events
 	Event   models.Event
 	Written bool // it has a row; its writer died before it deleted the parked event
@@ -34,7 +36,7 @@ type ParkedClaim struct {
 }
 
 // Record returns the claim as Redis must have it.
-func (p *ParkedClaim) Record() *lua.ClaimRecord {
+func (p *Claim) Record() *lua.ClaimRecord {
 	e := &p.Event
 	record := &lua.ClaimRecord{
 		ID: []byte(e.ID), UserID: []byte(e.UserID), KeyDigest: []byte(e.Key), Seq: e.Seq, Quantity: e.Quantity,
@@ -47,35 +49,35 @@ func (p *ParkedClaim) Record() *lua.ClaimRecord {
 }
 
 // String describes the claim to operators.
-func (p *ParkedClaim) String() string {
+func (p *Claim) String() string {
 	return fmt.Sprintf("claim %s (seq %d, %d units of user %s) is parked: %s",
 		p.Event.ID, p.Event.Seq, p.Event.Quantity, p.Event.UserID, p.reason)
 }
 
-// ParkedClaims are a campaign's parked claims, without
+// Claims are a campaign's parked claims, without
 // discarded ones. Those that count use units, a seq
 // and their user's limits, as claims with rows do.
-type ParkedClaims struct {
-	All           []ParkedClaim
+type Claims struct {
+	All           []Claim
 	Claims, Units int64 // of those that count
 }
 
-// ReadParked reads a campaign's parked claims. Errors: ErrParked if
+// Read reads a campaign's parked claims. Errors: ErrTooMany if
 // there are more than 10,000, and the database's.
-func ReadParked(ctx context.Context, db *gorm.DB, campaignID string) (*ParkedClaims, error) {
-	all, next, err := readParked(db.WithContext(ctx), campaignID, "", parkedMax)
+func Read(ctx context.Context, db *gorm.DB, campaignID string) (*Claims, error) {
+	all, next, err := read(db.WithContext(ctx), campaignID, "", most)
 	if err == nil && next != "" {
 		return nil, fmt.Errorf("%w: %s has more than %d; `dibs reconcile --repair` writes those that the database takes by now,"+
-			" and `--give-up-claims` gives the others up", ErrParked, campaignID, parkedMax)
+			" and `--give-up-claims` gives the others up", ErrTooMany, campaignID, most)
 	}
 	return all, err
 }
 
-// EachParked passes all parked claims of a campaign to do, in batches.
+// Each passes all parked claims of a campaign to do, in batches.
 // do may write or discard them. It does not know which of them count.
-func EachParked(ctx context.Context, db *gorm.DB, campaignID string, do func([]ParkedClaim) error) error {
+func Each(ctx context.Context, db *gorm.DB, campaignID string, do func([]Claim) error) error {
 	for after := ""; ; {
-		some, next, err := readParked(db.WithContext(ctx), campaignID, after, parkedAtOnce)
+		some, next, err := read(db.WithContext(ctx), campaignID, after, atOnce)
 		if err == nil && len(some.All) > 0 {
 			err = do(some.All)
 		}
@@ -86,9 +88,9 @@ func EachParked(ctx context.Context, db *gorm.DB, campaignID string, do func([]P
 	}
 }
 
-// readParked reads up to limit parked events
+// read reads up to limit parked events
 // after an id. next is empty after the last one.
-func readParked(db *gorm.DB, campaignID, after string, limit int) (all *ParkedClaims, next string, err error) {
+func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next string, err error) {
 	var rows []models.ParkedEvent
 	err = db.Where("campaign_id = ? AND id > ? AND discarded_at IS NULL", campaignID, after).
 		Order("id").Limit(limit + 1).Find(&rows).Error
@@ -96,23 +98,23 @@ func readParked(db *gorm.DB, campaignID, after string, limit int) (all *ParkedCl
 		rows = rows[:limit]
 		next = rows[limit-1].ID
 	}
-	all = &ParkedClaims{}
+	all = &Claims{}
 	for i := range rows {
 		e, malformed := models.DecodeEvent(rows[i].Payload)
 		if malformed == nil && e.Type == models.EventClaimAccepted && e.LotID() == campaignID {
-			all.All = append(all.All, ParkedClaim{ID: rows[i].ID, Event: e, reason: rows[i].Reason})
+			all.All = append(all.All, Claim{ID: rows[i].ID, Event: e, reason: rows[i].Reason})
 		}
 	}
 	if err == nil {
 		err = all.classify(db, campaignID)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("writer: parked events of %s: %w", campaignID, err)
+		return nil, "", fmt.Errorf("parking: events of %s: %w", campaignID, err)
 	}
 	return all, next, nil
 }
 
-func (all *ParkedClaims) classify(db *gorm.DB, campaignID string) error {
+func (all *Claims) classify(db *gorm.DB, campaignID string) error {
 	rows, seqs, err := all.rows(db, campaignID)
 	if err != nil {
 		return err
@@ -120,7 +122,7 @@ func (all *ParkedClaims) classify(db *gorm.DB, campaignID string) error {
 	for i := range all.All {
 		p := &all.All[i]
 		k, exists := rows[p.Event.ID]
-		p.Written = exists && isOf(&k, &p.Event)
+		p.Written = exists && k.IsOf(&p.Event)
 		p.Counts = !exists && !seqs[p.Event.Seq] && p.Record().Check() == nil
 		if p.Counts {
 			seqs[p.Event.Seq] = true
@@ -133,12 +135,12 @@ func (all *ParkedClaims) classify(db *gorm.DB, campaignID string) error {
 
 // rows reads the claims with the id or the
 // seq of a parked one, by id, and these seqs.
-func (all *ParkedClaims) rows(
+func (all *Claims) rows(
 	db *gorm.DB, campaignID string,
 ) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
 	rows = make(map[string]models.ClaimRow)
 	seqs = make(map[int64]bool)
-	for chunk := range slices.Chunk(all.All, parkedAtOnce) {
+	for chunk := range slices.Chunk(all.All, atOnce) {
 		var ids []string
 		var wanted []int64
 		for i := range chunk {
@@ -147,7 +149,7 @@ func (all *ParkedClaims) rows(
 		}
 		ofCampaign, shard := models.SplitShardID(campaignID)
 		var found []models.ClaimRow
-		const known = "SELECT " + identity + " FROM claims WHERE "
+		const known = "SELECT " + models.ClaimIdentity + " FROM claims WHERE "
 		err := db.Raw(known+"id IN ? UNION "+known+"campaign_id = ? AND shard = ? AND seq IN ?",
 			ids, ofCampaign, shard, wanted).Scan(&found).Error
 		for _, k := range found {
@@ -164,20 +166,20 @@ func (all *ParkedClaims) rows(
 }
 
 // BySeq returns the claims that count, in order of seq.
-func (all *ParkedClaims) BySeq() []*ParkedClaim {
-	var counting []*ParkedClaim
+func (all *Claims) BySeq() []*Claim {
+	var counting []*Claim
 	for i := range all.All {
 		if all.All[i].Counts {
 			counting = append(counting, &all.All[i])
 		}
 	}
-	slices.SortFunc(counting, func(a, b *ParkedClaim) int { return cmp.Compare(a.Event.Seq, b.Event.Seq) })
+	slices.SortFunc(counting, func(a, b *Claim) int { return cmp.Compare(a.Event.Seq, b.Event.Seq) })
 	return counting
 }
 
 // Displaced returns how many claims have no
 // row and do not count. A load lacks them.
-func (all *ParkedClaims) Displaced() (n int) {
+func (all *Claims) Displaced() (n int) {
 	for i := range all.All {
 		if p := &all.All[i]; !p.Written && !p.Counts {
 			n++
@@ -187,7 +189,7 @@ func (all *ParkedClaims) Displaced() (n int) {
 }
 
 // Packets returns the packet ids of the claims that count.
-func (all *ParkedClaims) Packets() map[string]bool {
+func (all *Claims) Packets() map[string]bool {
 	ids := make(map[string]bool)
 	for i := range all.All {
 		if p := &all.All[i]; p.Counts && p.Event.PacketID != "" {
@@ -199,13 +201,13 @@ func (all *ParkedClaims) Packets() map[string]bool {
 
 // Names describes the claims without a row
 // to operators: the first ones by name.
-func (all *ParkedClaims) Names() []string {
+func (all *Claims) Names() []string {
 	var names []string
 	more := 0
 	for i := range all.All {
 		switch p := &all.All[i]; {
 		case p.Written:
-		case len(names) < parkedNameMax:
+		case len(names) < namedMost:
 			names = append(names, p.String())
 		default:
 			more++

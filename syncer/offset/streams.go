@@ -1,4 +1,4 @@
-package writer
+package offset
 
 import (
 	"context"
@@ -17,20 +17,20 @@ import (
 // of the offsets. A flush takes tens of ms.
 const appliedPoll = 10 * time.Millisecond
 
-// AppliedStreams waits for MySQL to apply the claim streams.
-type AppliedStreams struct {
+// Streams waits for MySQL to apply the claim streams.
+type Streams struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
 }
 
-// NewAppliedStreams returns an AppliedStreams.
-func NewAppliedStreams(db *gorm.DB, scripts *lua.Scripts) *AppliedStreams {
-	return &AppliedStreams{db: db, scripts: scripts}
+// NewStreams returns an Streams.
+func NewStreams(db *gorm.DB, scripts *lua.Scripts) *Streams {
+	return &Streams{db: db, scripts: scripts}
 }
 
 // AwaitApplied waits until MySQL has applied all that the streams had
 // at the call. It fails if ctx ends first, or a server does not answer.
-func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
+func (a *Streams) AwaitApplied(ctx context.Context) error {
 	all := make([]int, a.scripts.Partitions())
 	for p := range all {
 		all[p] = p
@@ -39,14 +39,14 @@ func (a *AppliedStreams) AwaitApplied(ctx context.Context) error {
 }
 
 // AwaitPartitions is AwaitApplied for some partitions.
-func (a *AppliedStreams) AwaitPartitions(ctx context.Context, partitions []int) error {
+func (a *Streams) AwaitPartitions(ctx context.Context, partitions []int) error {
 	_, err := a.Await(ctx, partitions)
 	return err
 }
 
 // Await returns the applied partitions, even if others are not. Redis
 // has not lost entries of them that MySQL has.
-func (a *AppliedStreams) Await(ctx context.Context, partitions []int) (applied []int, err error) {
+func (a *Streams) Await(ctx context.Context, partitions []int) (applied []int, err error) {
 	tips, err := a.scripts.Tips(ctx, partitions)
 	if err != nil {
 		return nil, err
@@ -59,18 +59,18 @@ func (a *AppliedStreams) Await(ctx context.Context, partitions []int) (applied [
 			return applied, err
 		}
 		if err := sleep.For(ctx, appliedPoll); err != nil {
-			return applied, fmt.Errorf("writer: partitions %v are not applied: %w", left, err)
+			return applied, fmt.Errorf("offset: partitions %v are not applied: %w", left, err)
 		}
 	}
 }
 
 // behind returns the partitions that are not ok, whose offset is before
 // their tip, or whose entry at the offset is missing in Redis.
-func (a *AppliedStreams) behind(ctx context.Context, tips map[int]lua.EntryID, partitions []int) (left []int, err error) {
+func (a *Streams) behind(ctx context.Context, tips map[int]lua.EntryID, partitions []int) (left []int, err error) {
 	if len(partitions) == 0 {
 		return nil, nil
 	}
-	offsets, err := Offsets(ctx, a.db, partitions...)
+	offsets, err := Read(ctx, a.db, partitions...)
 	if err != nil {
 		return partitions, err
 	}

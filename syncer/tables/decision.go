@@ -1,4 +1,4 @@
-package writer
+package tables
 
 import (
 	"database/sql"
@@ -10,12 +10,12 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// WriteDecision writes decision e of each of the claims; only the id differs.
+// Decide writes decision e of each of the claims; only the id differs.
 // With follows it skips claims of which e is not the next decision. The
 // caller rolls back if decided is less than the number of ids.
-func WriteDecision(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided int64, err error) {
+func Decide(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided int64, err error) {
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
-	status, order := statusAfter(e)
+	status, order := StatusAfter(e)
 	set := map[string]any{
 		"decisions": e.Decision, "status": status, "resolved_at": at, "release_reason": "",
 		"order_id": sql.NullString{String: order, Valid: order != ""},
@@ -79,9 +79,9 @@ func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 	return db.Save(&models.HoldDue{ClaimID: claimID, DueMs: e.ExpiresAt.UnixMilli()}).Error
 }
 
-// undoBeside reverts putDecided. A row of hold_dues may stay: the
+// UndoBeside reverts putDecided. A row of hold_dues may stay: the
 // expirer checks the claim.
-func undoBeside(db *gorm.DB, e *models.Event) error {
+func UndoBeside(db *gorm.DB, e *models.Event) error {
 	order := models.ClaimOrder{OrderID: e.OrderID, ClaimID: e.ClaimID}
 	switch e.Type {
 	case models.EventClaimRedeemed:
@@ -95,7 +95,9 @@ func undoBeside(db *gorm.DB, e *models.Event) error {
 	}
 }
 
-func statusAfter(e *models.Event) (status models.ClaimStatus, orderID string) {
+// StatusAfter is the status of a claim after
+// decision e, and the order of a redeemed one.
+func StatusAfter(e *models.Event) (status models.ClaimStatus, orderID string) {
 	switch {
 	case e.Type == models.EventClaimRedeemed:
 		return models.ClaimRedeemed, e.OrderID

@@ -1,4 +1,4 @@
-package writer_test
+package offset_test
 
 import (
 	"context"
@@ -12,16 +12,17 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 )
 
 // Later entries must not delay a waiter, and it must get an error when
 // Redis has less than MySQL.
-func TestAwaitApplied_WaitsForWhatThereWasAtTheCall(t *testing.T) {
+func TestStreams_WaitForWhatThereWasAtTheCall(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		rdb := testenv.Redis(t).Client()
-		applied := writer.NewAppliedStreams(db, syncertest.ScriptsOn(t, rdb, 1))
+		applied := offset.NewStreams(db, syncertest.ScriptsOn(t, rdb, 1))
 		w := syncertest.StartWriter(t, writer.Config{DB: db})
 		_, _, err := w.Begin(t.Context(), 0)
 		require.NoError(t, err)
