@@ -13,7 +13,7 @@ import (
 	"dibs/internal/printer"
 	"dibs/internal/process"
 	"dibs/internal/sqlstore"
-	"dibs/syncer/campaigns"
+	"dibs/syncer/settings"
 
 	"github.com/spf13/cobra"
 )
@@ -103,7 +103,7 @@ func migrate(ctx context.Context, out *printer.List[migration], setting, dsn str
 		printer.Printf(out.W, "nothing to do, the schema is up to date\n")
 	}
 	if madeBy != "" {
-		_, err = campaigns.Installation(ctx, db, madeBy)
+		_, err = settings.Installation(ctx, db, madeBy)
 	}
 	return err
 }

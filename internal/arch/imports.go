@@ -39,7 +39,7 @@ var imports = map[string][]string{
 	"lua":                   {"models"},
 	"internal/redisconn":    {}, // clients, and checks of servers
 	"internal/lease":        {"lua"},
-	"internal/installation": {"internal/config", "internal/softstate", "lua", "syncer/campaigns"},
+	"internal/installation": {"internal/config", "internal/softstate", "lua", "syncer/settings"},
 	"internal/softstate":    {"lua", "models"}, // shared between processes, apart from claims
 	"internal/migrations":   {},
 	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
@@ -74,11 +74,12 @@ var imports = map[string][]string{
 	"internal/audit":    {"internal/sqlstore", "models"},
 	"syncer/offset":     {"internal/sqlstore", "lua", "models"},
 	"syncer/parking":    {"internal/sqlstore", "lua", "models"},
+	"syncer/settings":   {"internal/sqlstore", "models"},
 	"syncer/tables":     {"internal/sqlstore", "lua", "models"},
 	"syncer/writer": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "syncer/adder",
 		"syncer/offset", "syncer/parking", "syncer/tables"},
 	"syncer/campaigns": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "internal/migrations", "models", "internal/split",
-		"syncer/offset", "syncer/parking", "syncer/tables"},
+		"syncer/offset", "syncer/parking", "syncer/settings", "syncer/tables"},
 	"syncer/lots": {"internal/audit", "internal/sqlstore", "lua", "models", "syncer/campaigns", "syncer/offset", "syncer/parking",
 		"syncer/tables"},
 	"syncer/resolve": {"internal/audit", "internal/sqlstore", "internal/ledger", "lua", "models", "syncer/campaigns",
@@ -88,7 +89,7 @@ var imports = map[string][]string{
 		"syncer/offset", "syncer/parking", "syncer/tables", "syncer/writer"},
 	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/offset"},
 	"syncer/retention": {"internal/audit", "internal/sqlstore", "lua", "models"},
-	"syncer/records":   {"internal/sqlstore", "models"},
+	"syncer/records":   {"internal/sqlstore", "models", "syncer/campaigns", "syncer/tables"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
 		"syncer/compare", "syncer/lots", "syncer/resolve", "syncer/retention", "syncer/shards",

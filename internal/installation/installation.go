@@ -21,7 +21,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/softstate"
 	"dibs/lua"
-	"dibs/syncer/campaigns"
+	"dibs/syncer/settings"
 )
 
 // Check compares the ids of both servers.
@@ -61,7 +61,7 @@ func (c *Check) Compare(ctx context.Context) error {
 	if c.IsBooks {
 		return c.compareBooks(ctx, is)
 	}
-	mine, err := campaigns.Installation(ctx, c.DB, c.Name)
+	mine, err := settings.Installation(ctx, c.DB, c.Name)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *Check) takeRedis(ctx context.Context, mine, is string) error {
 	if err != nil {
 		return err
 	}
-	anyCampaign, err := campaigns.Any(ctx, c.DB)
+	anyCampaign, err := settings.InUse(ctx, c.DB)
 	switch {
 	case err != nil:
 		return err
@@ -107,7 +107,7 @@ func (c *Check) compareBooks(ctx context.Context, is string) error {
 	if is == "" {
 		return nil // it lost everything, and gets its id from a process of Dibs
 	}
-	of, err := campaigns.RecordSource(ctx, c.DB, is)
+	of, err := settings.RecordSource(ctx, c.DB, is)
 	if err == nil && of != is {
 		err = config.Refuse("FINANCE_DSN", "and %sREDIS_URL are of two installations: the books are of %s, Redis is of %s",
 			config.Prefix, described(of), described(is))

@@ -14,7 +14,7 @@ import (
 	"dibs/internal/redisconn"
 	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/syncer/campaigns"
+	"dibs/syncer/records"
 )
 
 const (
@@ -151,7 +151,7 @@ func (s *Stack) fsync() redisconn.Fsync {
 }
 
 type committed struct {
-	*campaigns.Claims
+	*records.Claims
 
 	scripts *lua.Scripts
 }

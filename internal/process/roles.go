@@ -27,12 +27,13 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer"
-	"dibs/syncer/campaigns"
 	"dibs/syncer/compare"
 	"dibs/syncer/lots"
 	"dibs/syncer/offset"
+	"dibs/syncer/records"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
+	"dibs/syncer/settings"
 	"dibs/syncer/writer"
 
 	"github.com/jonboulle/clockwork"
@@ -115,8 +116,8 @@ func (s *Stack) runGuarded(ctx context.Context, role string, run func(context.Co
 	watching, stop := context.WithCancel(ctx)
 	if !s.IsFinance {
 		group.Go(func() error {
-			err := campaigns.WatchPartitions(watching, s.DB, s.Config.Partitions, campaigns.DefaultPartitionsEvery)
-			return config.RefuseIf(err, campaigns.ErrPartitions, "PARTITIONS")
+			err := settings.WatchPartitions(watching, s.DB, s.Config.Partitions, settings.DefaultPartitionsEvery)
+			return config.RefuseIf(err, settings.ErrPartitions, "PARTITIONS")
 		})
 	}
 	if s.gate != nil {
@@ -184,13 +185,13 @@ func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error 
 	s.parts = newParts(s.Registry, s.partsOfAPI)
 	deps := api.Deps{
 		Claimer: s.Scripts, States: s.Scripts, Shared: s.shared, Loader: s.Loader, Campaigns: s.Campaigns, Mover: s.mover,
-		Claims: campaigns.NewClaims(s.DB), Resolver: s.resolver, Applied: offset.NewStreams(s.DB, s.Scripts),
+		Claims: records.NewClaims(s.DB), Resolver: s.resolver, Applied: offset.NewStreams(s.DB, s.Scripts),
 		Audit: audit.NewLog(s.DB), Groups: s.groups(),
 		Ledger: ledger.New(s.DB),
 		Ready:  s.readyAPI, Away: s.parts.away, Console: s.consoleDeps(), Losses: s.Loader,
 	}
 	if s.Config.Durability == lua.MySQL {
-		deps.Rows = committed{campaigns.NewClaims(s.DB), s.Scripts}
+		deps.Rows = committed{records.NewClaims(s.DB), s.Scripts}
 	}
 	if s.Config.UserRateShared {
 		deps.Attempts = s.shared

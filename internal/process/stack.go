@@ -28,6 +28,7 @@ import (
 	"dibs/syncer/lots"
 	"dibs/syncer/offset"
 	"dibs/syncer/resolve"
+	"dibs/syncer/settings"
 	"dibs/syncer/shards"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -259,11 +260,11 @@ func (s *Stack) checkStore(ctx context.Context, db *gorm.DB) error {
 	if err := sqlstore.CheckReads(ctx, db); errors.Is(err, sqlstore.ErrStaleReads) {
 		return config.Refuse("MYSQL_DSN", "%w", err)
 	}
-	err := campaigns.CheckPartitions(ctx, db, s.Config.Partitions)
+	err := settings.CheckPartitions(ctx, db, s.Config.Partitions)
 	if err != nil || !s.TakesClaims {
-		return config.RefuseIf(err, campaigns.ErrPartitions, "PARTITIONS")
+		return config.RefuseIf(err, settings.ErrPartitions, "PARTITIONS")
 	}
-	return config.RefuseIf(campaigns.CheckSubjectSecret(ctx, db, s.Config.SubjectSecret), campaigns.ErrSubjectSecret, "SUBJECT_SECRET")
+	return config.RefuseIf(settings.CheckSubjectSecret(ctx, db, s.Config.SubjectSecret), settings.ErrSubjectSecret, "SUBJECT_SECRET")
 }
 
 // CheckSchema refuses an older schema.

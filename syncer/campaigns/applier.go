@@ -8,6 +8,7 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/settings"
 
 	"gorm.io/gorm"
 )
@@ -28,7 +29,7 @@ func NewApplier(db *gorm.DB, scripts *lua.Scripts, observed *steps.Steps) Applie
 }
 
 // Read reads a campaign. Errors: models.ErrNotFound,
-// and ErrPartitions if this process has another number
+// and settings.ErrPartitions if this process has another number
 // of partitions. It would then use the wrong slot.
 func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
 	c, err := Read(a.db.WithContext(ctx), id)
@@ -38,19 +39,19 @@ func (a Applier) Read(ctx context.Context, id string) (models.Campaign, error) {
 	return c, SamePartition(&c, a.scripts.Partitions())
 }
 
-// SamePartition returns ErrPartitions if this
+// SamePartition returns settings.ErrPartitions if this
 // number of partitions puts a lot elsewhere.
 func SamePartition(c *models.Campaign, partitions int) error {
 	if lua.PartitionOf(c.ID, partitions) != c.Partition {
 		return fmt.Errorf("%w: campaign %s is in partition %d, by the %d of this process it would be in %d",
-			ErrPartitions, c.ID, c.Partition, partitions, lua.PartitionOf(c.ID, partitions))
+			settings.ErrPartitions, c.ID, c.Partition, partitions, lua.PartitionOf(c.ID, partitions))
 	}
 	return nil
 }
 
 // Apply sends a live lot's newest definition and packets to
 // Redis and the claim stream. Errors: models.ErrNotFound,
-// ErrPartitions, and those of lua.Scripts.
+// settings.ErrPartitions, and those of lua.Scripts.
 func (a Applier) Apply(ctx context.Context, id string) error { return a.apply(ctx, id, false) }
 
 // Publish is Apply, also for a lot that is away. The stream gets the change,

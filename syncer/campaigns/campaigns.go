@@ -18,6 +18,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/parking"
+	"dibs/syncer/settings"
 	"dibs/syncer/tables"
 
 	"gorm.io/gorm"
@@ -48,13 +49,13 @@ type campaignRow struct {
 // Create stores a campaign and returns it as stored. created is false
 // if the same definition exists already, as created or as it is now.
 // Redis gets the campaign with its first claim. Errors:
-// *models.FieldError, models.ErrExists, ErrPartitions.
+// *models.FieldError, models.ErrExists, settings.ErrPartitions.
 func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored models.Campaign, created bool, err error) {
 	c = r.initialized(c)
 	if err := c.Validate(); err != nil {
 		return models.Campaign{}, false, err
 	}
-	if err := r.samePartitions(ctx); err != nil {
+	if err := settings.SamePartitions(ctx, r.db, r.partitions); err != nil {
 		return models.Campaign{}, false, err
 	}
 	if err := r.applier.awaitKnown(ctx, c.ID, c.Shards); err != nil {

@@ -16,6 +16,7 @@ import (
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/resolve"
+	"dibs/syncer/settings"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -280,7 +281,7 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	require.NoError(t, db.Exec("UPDATE lots SET partition_no = ? WHERE id <> ?", syncertest.Partitions, id).Error)
 	require.NoError(t, db.Exec("UPDATE lots SET total = 7, untold = 1 WHERE id = ?", id).Error)
 	require.NoError(t, db.Exec("UPDATE definitions SET version = 2 WHERE campaign_id = ?", id).Error)
-	require.ErrorIs(t, syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context()), campaigns.ErrPartitions)
+	require.ErrorIs(t, syncertest.NewMaintainer(t, db, scripts, time.Hour).Attend(t.Context()), settings.ErrPartitions)
 	state, err := scripts.State(t.Context(), id)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, state.Total)
@@ -316,24 +317,24 @@ func TestPartitions_AreFixedOnceThereAreCampaigns(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 		defer stop()
-		require.NoError(t, campaigns.CheckPartitions(ctx, db, 4))
+		require.NoError(t, settings.CheckPartitions(ctx, db, 4))
 		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)) // runs with 3
 		_, _, err := repo.Create(ctx, syncertest.CampaignOf("c", 1))
-		require.ErrorIs(t, err, campaigns.ErrPartitions)
-		require.NoError(t, campaigns.CheckPartitions(ctx, db, syncertest.Partitions), "there is no data yet")
+		require.ErrorIs(t, err, settings.ErrPartitions)
+		require.NoError(t, settings.CheckPartitions(ctx, db, syncertest.Partitions), "there is no data yet")
 		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		require.NoError(t, campaigns.WatchPartitions(soon, db, 4, time.Millisecond), "there is no campaign yet")
+		require.NoError(t, settings.WatchPartitions(soon, db, 4, time.Millisecond), "there is no campaign yet")
 
 		left, stays := make(chan error, 1), make(chan error, 1)
-		go func() { left <- campaigns.WatchPartitions(ctx, db, 4, time.Millisecond) }()
-		go func() { stays <- campaigns.WatchPartitions(ctx, db, syncertest.Partitions, time.Millisecond) }()
+		go func() { left <- settings.WatchPartitions(ctx, db, 4, time.Millisecond) }()
+		go func() { stays <- settings.WatchPartitions(ctx, db, syncertest.Partitions, time.Millisecond) }()
 		_, _, err = repo.Create(ctx, syncertest.CampaignOf("c", 1))
 		require.NoError(t, err)
 		err = <-left
-		require.ErrorIs(t, err, campaigns.ErrPartitions)
+		require.ErrorIs(t, err, settings.ErrPartitions)
 		require.ErrorContains(t, err, "made with 3, this process runs with 4")
-		require.ErrorContains(t, campaigns.CheckPartitions(ctx, db, 5), "made with 3, configured are 5")
+		require.ErrorContains(t, settings.CheckPartitions(ctx, db, 5), "made with 3, configured are 5")
 		stop()
 		require.NoError(t, <-stays)
 	})
@@ -353,7 +354,7 @@ func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 		}
 		stranger := syncertest.NewLoader(t, db, other)
 		_, err = stranger.Load(t.Context(), id)
-		require.ErrorIs(t, err, campaigns.ErrPartitions, "not loaded yet")
+		require.ErrorIs(t, err, settings.ErrPartitions, "not loaded yet")
 		_, err = syncertest.NewLoader(t, db, scripts).Load(t.Context(), id)
 		require.NoError(t, err)
 
@@ -361,8 +362,8 @@ func TestLoader_LeavesACampaignOfAnotherPartitionAlone(t *testing.T) {
 		require.NoError(t, err)
 		for range 2 {
 			_, err = stranger.Load(t.Context(), id)
-			require.ErrorIs(t, err, campaigns.ErrPartitions, "resident")
-			require.ErrorIs(t, stranger.Reload(t.Context(), id), campaigns.ErrPartitions)
+			require.ErrorIs(t, err, settings.ErrPartitions, "resident")
+			require.ErrorIs(t, stranger.Reload(t.Context(), id), settings.ErrPartitions)
 		}
 		after, err := repo.Get(t.Context(), id)
 		require.NoError(t, err)

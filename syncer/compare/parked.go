@@ -10,6 +10,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/syncer/parking"
+	"dibs/syncer/tables"
 	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
@@ -35,7 +36,7 @@ func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*P
 	fetch := func(after string) (page []Parked, err error) {
 		query := c.db.WithContext(ctx).Table("parked_events").Where("discarded_at IS NULL AND id > ?", after)
 		if campaignID != "" {
-			query = query.Where("campaign_id = ? OR campaign_id LIKE ?", campaignID, campaignID+"#%")
+			query = tables.OfLots(query, campaignID)
 		}
 		err = query.Order("id").Limit(parkedPage).Find(&page).Error
 		return page, err

@@ -34,7 +34,7 @@ type wait struct {
 }
 
 // add loads a lot with others. If it returns nil, the lot must be loaded by
-// itself. Errors: models.ErrNotFound, campaigns.ErrPartitions, ErrAway.
+// itself. Errors: models.ErrNotFound, settings.ErrPartitions, ErrAway.
 func (g *groups) add(ctx context.Context, id string) (*lot, error) {
 	one := &wait{id: id, done: make(chan struct{})}
 	g.mu.Lock()

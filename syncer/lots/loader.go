@@ -70,7 +70,7 @@ func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, settle time.Durati
 // Load makes a lot live and returns its constant part. Shards are
 // loaded one by one. Concurrent calls for one lot share a load; lots
 // without claims share statements. Errors: models.ErrNotFound,
-// campaigns.ErrPartitions, ErrAway, and those of lua.Scripts.
+// settings.ErrPartitions, ErrAway, and those of lua.Scripts.
 func (l *Loader) Load(ctx context.Context, id string) (lua.Meta, error) {
 	return l.flight(ctx, id, func(ctx context.Context) (lua.Meta, error) {
 		o, err := l.groups.add(ctx, id)

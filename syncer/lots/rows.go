@@ -41,7 +41,7 @@ type lotRow struct {
 
 // read reads lots in any order, without unknown ids and, with a loader,
 // without those that another one has numbered. Campaign.Epoch is that of the
-// load in force. Errors: campaigns.ErrPartitions, and those of the database.
+// load in force. Errors: settings.ErrPartitions, and those of the database.
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
 	query := l.db.WithContext(ctx).Table("defined_lots AS lot").

@@ -11,6 +11,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/tables"
 
 	"gorm.io/gorm"
 )
@@ -33,14 +34,11 @@ func (r *Reader) Comparisons(ctx context.Context, campaignID string, most int) (
 	return rows, wrap("comparisons", err)
 }
 
-// ofLots selects what is of a campaign's lots.
-const ofLots = "campaign_id IN (SELECT id FROM lots WHERE lots.campaign_id = ?)"
-
 // Repairs are the last repairs of a campaign, or of all for "", newest first.
 func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows []models.Repair, err error) {
 	find := r.db.WithContext(ctx).Order("id DESC").Limit(most)
 	if campaignID != "" {
-		find = r.db.WithContext(ctx).Where(ofLots, campaignID).Order("at DESC, id DESC").Limit(most)
+		find = tables.OfLots(r.db.WithContext(ctx), campaignID).Order("at DESC, id DESC").Limit(most)
 	}
 	err = find.Find(&rows).Error
 	return rows, wrap("repairs", err)
@@ -51,7 +49,7 @@ func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows
 func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows []models.ParkedEvent, err error) {
 	find := r.db.WithContext(ctx).Where("discarded_at IS NULL")
 	if campaignID != "" {
-		find = find.Where(ofLots, campaignID)
+		find = tables.OfLots(find, campaignID)
 	}
 	err = find.Order("id").Limit(most).Find(&rows).Error
 	return rows, wrap("parked events", err)

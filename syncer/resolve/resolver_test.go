@@ -8,7 +8,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
-	"dibs/syncer/campaigns"
+	"dibs/syncer/records"
 	"dibs/syncer/resolve"
 	"dibs/syncer/writer"
 
@@ -58,7 +58,7 @@ func TestResolver_EachAnswerOnEachStore(t *testing.T) {
 		again, err := r.Redeem(ctx, ids[0], "order-1")
 		require.NoError(t, err)
 		require.Equal(t, models.Resolution{Resolved: models.ResolvedBefore, Claim: res.Claim}, again)
-		shown, err := campaigns.NewClaims(db).Claim(ctx, ids[0])
+		shown, err := records.NewClaims(db).Claim(ctx, ids[0])
 		require.NoError(t, err)
 		require.Equal(t, res.Claim, shown)
 

@@ -1,4 +1,4 @@
-package campaigns
+package records
 
 import (
 	"dibs/models"

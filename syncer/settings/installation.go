@@ -1,4 +1,4 @@
-package campaigns
+package settings
 
 import (
 	"context"
@@ -12,13 +12,6 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Rows of settings: the installation of a database, and the one whose
-// events the ledger of another system has.
-const (
-	settingInstallation = "installation"
-	settingSource       = "events_of"
-)
-
 // installationBytes bounds the name of the installing process in settings.
 const installationBytes = 200
 
@@ -28,20 +21,20 @@ const installationBytes = 200
 func Installation(ctx context.Context, db *gorm.DB, madeBy string) (string, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return "", fmt.Errorf("campaigns: installation: %w", err)
+		return "", fmt.Errorf("settings: installation: %w", err)
 	}
-	return firstSetting(ctx, db, settingInstallation, fmt.Sprintf("%s %.*s", id, installationBytes, madeBy))
+	return first(ctx, db, installation, fmt.Sprintf("%s %.*s", id, installationBytes, madeBy))
 }
 
 // RecordSource returns the installation whose
 // events a ledger has. The first call records it.
-func RecordSource(ctx context.Context, db *gorm.DB, installation string) (string, error) {
-	return firstSetting(ctx, db, settingSource, installation)
+func RecordSource(ctx context.Context, db *gorm.DB, of string) (string, error) {
+	return first(ctx, db, source, of)
 }
 
-func firstSetting(ctx context.Context, db *gorm.DB, name, mine string) (value string, err error) {
+func first(ctx context.Context, db *gorm.DB, name, mine string) (value string, err error) {
 	err = sqlstore.Retry(ctx, func() error {
-		err := readSetting(ctx, db, name, &value)
+		err := read(ctx, db, name, &value)
 		if err != nil || value != "" {
 			return err
 		}
@@ -50,24 +43,24 @@ func firstSetting(ctx context.Context, db *gorm.DB, name, mine string) (value st
 		if err != nil {
 			return err
 		}
-		return readSetting(ctx, db, name, &value)
+		return read(ctx, db, name, &value)
 	})
 	if err != nil {
-		return "", fmt.Errorf("campaigns: %s: %w", name, err)
+		return "", fmt.Errorf("settings: %s: %w", name, err)
 	}
 	return value, nil
 }
 
-func readSetting(ctx context.Context, db *gorm.DB, name string, value *string) error {
+func read(ctx context.Context, db *gorm.DB, name string, value *string) error {
 	return db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", name).Scan(value).Error
 }
 
-// Any reports whether a database has campaigns.
-func Any(ctx context.Context, db *gorm.DB) (bool, error) {
+// InUse reports whether a database has campaigns.
+func InUse(ctx context.Context, db *gorm.DB) (bool, error) {
 	var ids []string
 	err := db.WithContext(ctx).Raw("SELECT id FROM lots LIMIT 1").Scan(&ids).Error
 	if err != nil {
-		return false, fmt.Errorf("campaigns: any: %w", err)
+		return false, fmt.Errorf("settings: in use: %w", err)
 	}
 	return len(ids) > 0, nil
 }

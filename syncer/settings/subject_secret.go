@@ -1,4 +1,4 @@
-package campaigns
+package settings
 
 import (
 	"context"
@@ -14,10 +14,7 @@ import (
 
 // ErrSubjectSecret reports stored subjects of
 // another secret. Their limits would restart.
-var ErrSubjectSecret = errors.New("campaigns: another secret of subjects is in use")
-
-// settingSubjectSecret is the setting of the secret's fingerprint.
-const settingSubjectSecret = "subject_secret"
+var ErrSubjectSecret = errors.New("settings: another secret of subjects is in use")
 
 // namesSubjects selects campaigns that limit
 // or shard by another subject than the user.
@@ -31,7 +28,7 @@ func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 	err := sqlstore.Retry(ctx, func() error {
 		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 			var recorded string
-			err := tx.Raw("SELECT value FROM settings WHERE name = ?", settingSubjectSecret).Scan(&recorded).Error
+			err := tx.Raw("SELECT value FROM settings WHERE name = ?", subjectSecret).Scan(&recorded).Error
 			if err != nil || recorded == mine {
 				return err
 			}
@@ -45,12 +42,12 @@ func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 					"%w: its fingerprint is %q, that of this process %q, and campaign %s limits subjects",
 					ErrSubjectSecret, recorded, mine, used[0]))
 			}
-			row := models.Setting{Name: settingSubjectSecret, Value: mine}
+			row := models.Setting{Name: subjectSecret, Value: mine}
 			return tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error
 		})
 	})
 	if err != nil && !errors.Is(err, ErrSubjectSecret) {
-		return fmt.Errorf("campaigns: secret of subjects: %w", err)
+		return fmt.Errorf("settings: secret of subjects: %w", err)
 	}
 	return err
 }

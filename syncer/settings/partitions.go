@@ -1,4 +1,4 @@
-package campaigns
+package settings
 
 import (
 	"context"
@@ -15,9 +15,7 @@ import (
 )
 
 // ErrPartitions reports data that was made with another number of partitions.
-var ErrPartitions = errors.New("syncer: number of partitions cannot change")
-
-const settingPartitions = "partitions"
+var ErrPartitions = errors.New("settings: number of partitions cannot change")
 
 // CheckPartitions records the number of claim streams. With another
 // number on record and campaigns, it returns a wrapped ErrPartitions:
@@ -26,7 +24,7 @@ const settingPartitions = "partitions"
 func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 	recorded, err := recordedPartitions(ctx, db)
 	if err != nil {
-		return fmt.Errorf("campaigns: partitions: %w", err)
+		return fmt.Errorf("settings: partitions: %w", err)
 	}
 	if recorded == strconv.Itoa(n) {
 		return nil
@@ -35,7 +33,7 @@ func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return fixPartitions(tx, n) })
 	})
 	if err != nil && !errors.Is(err, ErrPartitions) {
-		return fmt.Errorf("campaigns: partitions: %w", err)
+		return fmt.Errorf("settings: partitions: %w", err)
 	}
 	return err
 }
@@ -64,7 +62,7 @@ func WatchPartitions(ctx context.Context, db *gorm.DB, n int, every time.Duratio
 
 func comparePartitions(ctx context.Context, db *gorm.DB, n int) error {
 	var recorded []string
-	err := db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ? AND EXISTS (SELECT 1 FROM campaigns)", settingPartitions).
+	err := db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ? AND EXISTS (SELECT 1 FROM campaigns)", partitions).
 		Scan(&recorded).Error
 	if err != nil || len(recorded) == 0 || recorded[0] == strconv.Itoa(n) {
 		return err
@@ -73,12 +71,12 @@ func comparePartitions(ctx context.Context, db *gorm.DB, n int) error {
 }
 
 func fixPartitions(tx *gorm.DB, n int) error {
-	mine := models.Setting{Name: settingPartitions, Value: strconv.Itoa(n)}
+	mine := models.Setting{Name: partitions, Value: strconv.Itoa(n)}
 	if err := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&mine).Error; err != nil {
 		return err
 	}
 	var fixed models.Setting
-	err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("name = ?", settingPartitions).Take(&fixed).Error
+	err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("name = ?", partitions).Take(&fixed).Error
 	if err != nil || fixed.Value == mine.Value {
 		return err
 	}
@@ -92,20 +90,20 @@ func fixPartitions(tx *gorm.DB, n int) error {
 	return tx.Save(&mine).Error
 }
 
-// samePartitions refuses a new campaign if another number of partitions
+// SamePartitions refuses a new campaign if another number of partitions
 // was recorded after this process started.
-func (r *Repository) samePartitions(ctx context.Context) error {
-	recorded, err := recordedPartitions(ctx, r.db)
+func SamePartitions(ctx context.Context, db *gorm.DB, n int) error {
+	recorded, err := recordedPartitions(ctx, db)
 	switch {
 	case err != nil:
-		return fmt.Errorf("campaigns: partitions: %w", err)
-	case recorded != "" && recorded != strconv.Itoa(r.partitions):
-		return fmt.Errorf("%w: recorded are %s, this process runs with %d", ErrPartitions, recorded, r.partitions)
+		return fmt.Errorf("settings: partitions: %w", err)
+	case recorded != "" && recorded != strconv.Itoa(n):
+		return fmt.Errorf("%w: recorded are %s, this process runs with %d", ErrPartitions, recorded, n)
 	}
 	return nil
 }
 
 func recordedPartitions(ctx context.Context, db *gorm.DB) (value string, err error) {
-	err = db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", settingPartitions).Scan(&value).Error
+	err = read(ctx, db, partitions, &value)
 	return value, err
 }

@@ -1,4 +1,4 @@
-package campaigns
+package records
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/campaigns"
 
 	"gorm.io/gorm"
 )
@@ -43,7 +44,7 @@ func (r *Claims) Claim(ctx context.Context, id string) (models.Claim, error) {
 		return r.parked(ctx, id)
 	}
 	if err != nil {
-		return models.Claim{}, fmt.Errorf("campaigns: claim %s: %w", id, err)
+		return models.Claim{}, fmt.Errorf("records: claim %s: %w", id, err)
 	}
 	return line.Claim(line.Currency, line.HoldForMs), nil
 }
@@ -56,7 +57,7 @@ func (r *Claims) Committed(ctx context.Context, ids []string) (there []string, e
 		var found []string
 		const query = "SELECT id FROM claims WHERE id IN ? UNION ALL SELECT id FROM claims_archive WHERE id IN ?"
 		if err := r.db.WithContext(ctx).Raw(query, some, some).Scan(&found).Error; err != nil {
-			return there, fmt.Errorf("campaigns: committed claims: %w", err)
+			return there, fmt.Errorf("records: committed claims: %w", err)
 		}
 		there = append(there, found...)
 	}
@@ -69,8 +70,8 @@ type parkedLine struct {
 }
 
 func parkedLines(db *gorm.DB) *gorm.DB {
-	return db.Table("parked_events p").Joins("LEFT JOIN campaigns k ON k.id = p.campaign_id").
-		Select("p.payload, k.hold_for_ms").Where("p.discarded_at IS NULL")
+	return db.Table("parked_events p").Joins("LEFT JOIN lots l ON l.id = p.campaign_id").
+		Joins("LEFT JOIN definitions d ON d.campaign_id = l.campaign_id").Select("p.payload, d.hold_for_ms").Where("p.discarded_at IS NULL")
 }
 
 // claim returns the claim of a parked event, which was accepted.
@@ -89,13 +90,13 @@ func (r *Claims) parked(ctx context.Context, id string) (models.Claim, error) {
 	err := parkedLines(r.db.WithContext(ctx)).Where("p.id = ?", id).Take(&line).Error
 	switch {
 	case errors.Is(err, gorm.ErrRecordNotFound):
-		return models.Claim{}, fmt.Errorf("campaigns: %w: claim %s", models.ErrNotFound, id)
+		return models.Claim{}, fmt.Errorf("records: %w: claim %s", models.ErrNotFound, id)
 	case err != nil:
-		return models.Claim{}, fmt.Errorf("campaigns: claim %s: %w", id, err)
+		return models.Claim{}, fmt.Errorf("records: claim %s: %w", id, err)
 	}
 	c, is := line.claim()
 	if !is || c.ID != id {
-		return models.Claim{}, fmt.Errorf("campaigns: %w: claim %s", models.ErrNotFound, id)
+		return models.Claim{}, fmt.Errorf("records: %w: claim %s", models.ErrNotFound, id)
 	}
 	return c, nil
 }
@@ -104,11 +105,11 @@ func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []m
 	find := parkedLines(r.db.WithContext(ctx)).
 		Where("p.user_id = ? AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.id = p.id)", q.UserID)
 	if q.CampaignID != "" {
-		find = find.Where("p.campaign_id = ?", q.CampaignID)
+		find = find.Where("l.campaign_id = ?", q.CampaignID)
 	}
 	var lines []parkedLine
 	if err := find.Limit(maxParkedOf).Find(&lines).Error; err != nil {
-		return nil, fmt.Errorf("campaigns: claims of a user: %w", err)
+		return nil, fmt.Errorf("records: claims of a user: %w", err)
 	}
 	for i := range lines {
 		c, is := lines[i].claim()
@@ -123,7 +124,7 @@ func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []m
 func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.Claim, error) {
 	var lines []claimLine
 	if err := findClaims(r.db.WithContext(ctx), q).Find(&lines).Error; err != nil {
-		return nil, fmt.Errorf("campaigns: claims of a user: %w", err)
+		return nil, fmt.Errorf("records: claims of a user: %w", err)
 	}
 	claims := make([]models.Claim, len(lines))
 	for i := range lines {
@@ -151,10 +152,10 @@ func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQu
 		var last models.ClaimRow
 		err := db.Where("id = ? AND campaign_id = ?", q.After, q.CampaignID).Take(&last).Error
 		if errors.Is(err, gorm.ErrRecordNotFound) {
-			return nil, fmt.Errorf("campaigns: %w: claim %s is not of the campaign", models.ErrID, q.After)
+			return nil, fmt.Errorf("records: %w: claim %s is not of the campaign", models.ErrID, q.After)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("campaigns: claims of a campaign: %w", err)
+			return nil, fmt.Errorf("records: claims of a campaign: %w", err)
 		}
 		find = find.Where("c.shard <= ? AND (c.shard < ? OR c.seq < ? OR (c.seq = ? AND c.id < ?))",
 			last.Shard, last.Shard, last.Seq, last.Seq, last.ID)
@@ -162,10 +163,10 @@ func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQu
 	var lines []claimLine
 	err := find.Order("c.campaign_id DESC, c.shard DESC, c.seq DESC, c.id DESC").Limit(q.Limit).Find(&lines).Error
 	if err != nil {
-		return nil, fmt.Errorf("campaigns: claims of a campaign: %w", err)
+		return nil, fmt.Errorf("records: claims of a campaign: %w", err)
 	}
 	if len(lines) == 0 {
-		_, err = Read(db, q.CampaignID)
+		_, err = campaigns.Read(db, q.CampaignID)
 		return nil, err
 	}
 	claims := make([]models.Claim, len(lines))

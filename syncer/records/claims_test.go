@@ -1,4 +1,4 @@
-package campaigns_test
+package records_test
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"dibs/internal/migrations"
 	"dibs/internal/syncertest"
 	"dibs/models"
-	"dibs/syncer/campaigns"
+	"dibs/syncer/records"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -34,7 +34,7 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 		events[1].PacketID, events[1].Amount, events[1].Currency = "p-1", &amount, "EUR"
 		events[4].UserID, events[4].At = "Zoë 😀", models.TimeFromMs(1)
 		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
-		claims := campaigns.NewClaims(db)
+		claims := records.NewClaims(db)
 		for i := range events {
 			got, err := claims.Claim(t.Context(), events[i].ID)
 			require.NoError(t, err)
@@ -51,28 +51,33 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 	})
 }
 
-// A claim that could not be written was answered
-// with success, so it must be readable.
+// A claim that could not be written was answered with success,
+// so it must be readable, also one of a shard.
 func TestClaims_AClaimThatWasPutAsideIsFound(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		events := syncertest.ClaimsOf("none-such", 1, 1)
-		payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"none-such","user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, events[0].ID)
+		sharded := syncertest.CampaignOf("spring", 100)
+		sharded.Shards, sharded.HoldForMs = 2, 60_000
+		syncertest.AddCampaigns(t, db, sharded)
+		events := syncertest.ClaimsOf("spring", 1, 1)
+		payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"spring","shard":2,"user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, events[0].ID)
 		for id, text := range map[string]string{events[0].ID: payload, "broken": "{"} {
-			row := models.ParkedEvent{ID: id, LotID: "none-such", UserID: "u", Reason: "no such campaign", Payload: []byte(text), ParkedAt: time.Now().UTC()}
+			row := models.ParkedEvent{ID: id, LotID: "spring#2", UserID: "u", Reason: "too long", Payload: []byte(text), ParkedAt: time.Now().UTC()}
 			require.NoError(t, db.Create(&row).Error)
 		}
-		got, err := campaigns.NewClaims(db).Claim(t.Context(), events[0].ID)
+		got, err := records.NewClaims(db).Claim(t.Context(), events[0].ID)
 		require.NoError(t, err)
 		require.EqualValues(t, 2, got.Quantity)
 		require.Equal(t, models.ClaimParked, got.Status)
-		require.Equal(t, []models.Claim{got}, pages(t, campaigns.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
-		require.Empty(t, pages(t, campaigns.NewClaims(db), models.ClaimsQuery{UserID: "u", CampaignID: "other", Limit: 3}))
+		require.NotNil(t, got.ExpiresAt)
+		require.Equal(t, []models.Claim{got}, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
+		require.Equal(t, []models.Claim{got}, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", CampaignID: "spring", Limit: 3}))
+		require.Empty(t, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", CampaignID: "other", Limit: 3}))
 		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
-		_, err = campaigns.NewClaims(db).Claim(t.Context(), events[0].ID)
+		_, err = records.NewClaims(db).Claim(t.Context(), events[0].ID)
 		require.ErrorIs(t, err, models.ErrNotFound, "it was given up")
-		require.Empty(t, pages(t, campaigns.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
-		_, err = campaigns.NewClaims(db).Claim(t.Context(), "broken")
+		require.Empty(t, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
+		_, err = records.NewClaims(db).Claim(t.Context(), "broken")
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 }
@@ -94,7 +99,7 @@ func TestClaims_AUsersPagesAreNewestFirstAndComplete(t *testing.T) {
 		}
 		slices.SortFunc(want, func(a, b models.Claim) int { return models.PlaceOf(&a).Compare(models.PlaceOf(&b)) })
 		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
-		claims := campaigns.NewClaims(db)
+		claims := records.NewClaims(db)
 		for limit := 1; limit <= 50; limit += 7 {
 			require.Equal(t, want, pages(t, claims, models.ClaimsQuery{UserID: "one", Limit: limit}))
 		}
@@ -105,7 +110,7 @@ func TestClaims_AUsersPagesAreNewestFirstAndComplete(t *testing.T) {
 	})
 }
 
-func pages(t *testing.T, claims *campaigns.Claims, q models.ClaimsQuery) (all []models.Claim) {
+func pages(t *testing.T, claims *records.Claims, q models.ClaimsQuery) (all []models.Claim) {
 	t.Helper()
 	for {
 		page, err := claims.ClaimsOf(t.Context(), q)
@@ -135,7 +140,7 @@ func TestClaims_APageComesStraightFromTheIndex(t *testing.T) {
 			{UserID: "u1", Limit: 10}, {UserID: "u1", CampaignID: "a", Limit: 10},
 			{UserID: "u1", Limit: 10, After: models.ClaimPlace{ClaimedAt: time.Now(), ID: "x"}},
 		} {
-			query := db.ToSQL(func(tx *gorm.DB) *gorm.DB { return campaigns.FindClaims(tx, q) })
+			query := db.ToSQL(func(tx *gorm.DB) *gorm.DB { return records.FindClaims(tx, q) })
 			var plan []map[string]any
 			require.NoError(t, db.Raw(explain+query).Scan(&plan).Error)
 			text := fmt.Sprint(plan)
@@ -159,7 +164,7 @@ func TestClaims_ACampaignsPagesAreNewestFirstAndComplete(t *testing.T) {
 		require.NoError(t, db.Exec("UPDATE claims SET status = 'redeemed' WHERE campaign_id = 'a' AND seq % 2 = 0").Error)
 		var want []string
 		require.NoError(t, db.Raw("SELECT id FROM claims WHERE campaign_id = 'a' ORDER BY shard DESC, seq DESC, id DESC").Scan(&want).Error)
-		claims := campaigns.NewClaims(db)
+		claims := records.NewClaims(db)
 		read := func(q models.CampaignClaimsQuery) (ids []string) {
 			for {
 				page, err := claims.ClaimsOfCampaign(t.Context(), q)
