@@ -50,7 +50,10 @@ func beyond(s *openapi3.Schema) map[string]any {
 // Every limit in the document must be enforced: each violation is 422.
 func TestOpenAPI_WhatABodyMayHoldIsEnforced(t *testing.T) {
 	t.Parallel()
-	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
+	fake := apitest.NewFake(apitest.Coupon("x", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
+	fake.Campaigns["x"].Rows = []models.Claim{{ID: "x", CampaignID: "x", UserID: "u", Status: models.ClaimClaimed}}
+	h := apitest.NewServer(t, fake, api.Config{})
+	doc, _ := apitest.Document(t, h)
 	tried := 0
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
@@ -67,15 +70,13 @@ func TestOpenAPI_WhatABodyMayHoldIsEnforced(t *testing.T) {
 				change(body)
 				text, err := json.Marshal(body)
 				require.NoError(t, err)
-				fake := apitest.NewFake(apitest.Coupon("x", 9), models.Campaign{ID: "p", Kind: models.KindPacket})
-				fake.Campaigns["x"].Rows = []models.Claim{{ID: "x", CampaignID: "x", UserID: "u", Status: models.ClaimClaimed}}
 				url := strings.ReplaceAll(path, "{id}", "x")
 				headers := []string{"Content-Type: application/json"}
 				if strings.HasSuffix(path, "/packets") {
 					url = strings.ReplaceAll(path, "{id}", "p")
 					headers = append(headers, "Idempotency-Key: k")
 				}
-				w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), method, url, string(text), headers...)
+				w := apitest.Ask(h, method, url, string(text), headers...)
 				status := w.Code
 				if path == "/v1/claims:batch" && status == 200 {
 					require.Contains(t, w.Body.String(), `"status":422`, "%s %s %s", method, path, what)

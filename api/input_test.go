@@ -23,24 +23,17 @@ func TestBadHeadersAndPaths(t *testing.T) {
 	}{
 		{"campaign with a control character", "/v1/campaigns/c%01/claims", nil, 422, "invalid", "campaign_id"},
 		{"campaign with a slash", "/v1/campaigns/c%2f1/claims", nil, 422, "invalid", "campaign_id"},
-		{"campaign too long", "/v1/campaigns/" + strings.Repeat("c", 65) + "/claims", nil, 422, "invalid", "campaign_id"},
-		{"key empty", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: "}, 422, "invalid", "Idempotency-Key"},
 		{"key too long", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 422, "invalid", "Idempotency-Key"},
-		{"key with a tab", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: a\tb"}, 422, "invalid", "Idempotency-Key"},
 		{"key not UTF-8", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: a\xff"}, 422, "invalid", "Idempotency-Key"},
 		{"two keys", "/v1/campaigns/c1/claims", []string{"Idempotency-Key: a", "Idempotency-Key: a"}, 422, "invalid", "Idempotency-Key"},
 		{"a form", "/v1/campaigns/c1/claims", []string{"Content-Type: application/x-www-form-urlencoded"}, 415, "unsupported_media_type", ""},
 		{"compressed", "/v1/campaigns/c1/claims", []string{"Content-Encoding: gzip"}, 415, "unsupported_media_type", ""},
-		{"text", "/v1/campaigns/c1/claims", []string{"Content-Type: text/plain"}, 415, "unsupported_media_type", ""},
-		{"nonsense type", "/v1/campaigns/c1/claims", []string{"Content-Type: ;;;"}, 415, "unsupported_media_type", ""},
 		{"a query", "/v1/campaigns/c1/claims?quantity=2", nil, 422, "invalid", "quantity"},
 		{"no such path", "/v1/campaigns/c1/claim", nil, 404, "not_found", ""},
 		{"a slash too many", "/v1//campaigns/c1/claims", nil, 404, "not_found", ""},
 		{"a slash at the end", "/v1/campaigns/c1/claims/", nil, 404, "not_found", ""},
 		{"no campaign", "/v1/campaigns//claims", nil, 404, "not_found", ""},
-		{"dots", "/v1/campaigns/./c1/claims", nil, 404, "not_found", ""},
 		{"two dots", "/v1/campaigns/c2/../c1/claims", nil, 404, "not_found", ""},
-		{"only dots", "/..", nil, 404, "not_found", ""},
 	} {
 		w := apitest.Ask(h, "POST", c.path, apitest.OneClaim, c.headers...)
 		require.Equal(t, c.status, w.Code, "%s: %s", c.name, w.Body)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
@@ -68,36 +67,38 @@ func TestRoutes_AllowIsWhatTheDocumentHas(t *testing.T) {
 	}
 }
 
-func TestRoutes_EveryRefusalIsInTheDocument(t *testing.T) {
+func TestRoutes_TheDocumentHasTheirTextsAndEveryRefusal(t *testing.T) {
 	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
-	doc, _ := apitest.Document(t, h)
+	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
 	for path, item := range doc.Paths.Map() {
+		open := strings.HasSuffix(path, "/public") || path == "/healthz" || path == "/readyz" || path == "/openapi.json" || path == "/asyncapi.json"
 		for method, op := range item.Operations() {
 			what := method + " " + path
 			require.NotEmpty(t, op.OperationID, what)
 			require.NotEmpty(t, op.Summary, what)
-			require.Equal(t, asksNothing(op), op.Responses.Status(401) == nil, what)
+			require.Len(t, op.Tags, 1, what)
+			require.Greater(t, len(op.Description), 20, what)
+			for _, p := range op.Parameters {
+				require.NotEmpty(t, p.Value.Description, "%s %s", what, p.Value.Name)
+			}
+			require.NotNil(t, op.Security, what)
+			asksNothing := len(*op.Security) == 1 && len((*op.Security)[0]) == 0
+			require.Equal(t, open, asksNothing, what)
+			require.Equal(t, open, op.Responses.Status(401) == nil, what)
 			require.NotNil(t, op.Responses.Status(403), what)
 			require.NotNil(t, op.Responses.Status(503).Value.Headers["Retry-After"], what)
 			require.NotNil(t, op.Responses.Status(500), what)
 			if op.RequestBody != nil {
+				require.NotNil(t, op.RequestBody.Value.Content["application/json"].Example, what)
 				for _, status := range []int{400, 413, 422} {
 					require.NotNil(t, op.Responses.Status(status), "%s %d", what, status)
 				}
 			}
 		}
 	}
-	for path := range doc.Paths.Map() {
-		open := strings.HasSuffix(path, "/public") || path == "/healthz" || path == "/readyz" || path == "/openapi.json" || path == "/asyncapi.json"
-		for method, op := range doc.Paths.Value(path).Operations() {
-			require.Equal(t, open, asksNothing(op), method+" "+path)
-		}
-	}
-}
-
-func asksNothing(op *openapi3.Operation) bool {
-	return op.Security != nil && len(*op.Security) == 1 && len((*op.Security)[0]) == 0
+	claim := doc.Components.Schemas["NewClaim"].Value
+	require.NotContains(t, claim.Required, "quantity")
+	require.Nil(t, claim.Properties["quantity"].Value.Default, "a default makes generated clients require it")
 }
 
 // HEAD is GET without a body, also for a missing page.

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -82,8 +82,9 @@ func (r *running) raw(t *testing.T, parts ...string) (string, time.Duration) {
 	return string(b), time.Since(start)
 }
 
-func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
-	t.Parallel()
+// runHolding is a service with a claim in flight until letGo is closed.
+func runHolding(t *testing.T, cfg api.Config) (r *running, claimed chan int, letGo chan struct{}) {
+	t.Helper()
 	fake := apitest.NewFake(apitest.Coupon("c1", 10))
 	entered, letGo := make(chan struct{}), make(chan struct{})
 	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
@@ -91,11 +92,18 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 		<-letGo
 		return fake.Sums(m, reqs)
 	}
-	r := run(t, fake, api.Config{})
-	var status int
-	var wg sync.WaitGroup
-	wg.Go(func() { status, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
+	r, claimed = run(t, fake, cfg), make(chan int, 1)
+	go func() {
+		status, _ := r.post("/v1/campaigns/c1/claims", apitest.OneClaim)
+		claimed <- status
+	}()
 	apitest.Receive(t, entered)
+	return r, claimed, letGo
+}
+
+func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	r, claimed, letGo := runHolding(t, api.Config{})
 	r.stop()
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("tcp", r.addr)
@@ -105,41 +113,17 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 		return err != nil
 	}, time.Minute, time.Millisecond, "no new connections")
 	close(letGo)
-	apitest.Wait(t, wg.Wait)
-	require.Equal(t, 201, status)
+	require.Equal(t, 201, apitest.Receive(t, claimed))
 	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	fake := apitest.NewFake(apitest.Coupon("c1", 10))
-	entered, letGo := make(chan struct{}), make(chan struct{})
-	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
-		entered <- struct{}{}
-		<-letGo
-		return fake.Sums(m, reqs)
-	}
-	r := run(t, fake, api.Config{ShutdownTimeout: 20 * time.Millisecond})
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = r.post("/v1/campaigns/c1/claims", apitest.OneClaim) })
-	apitest.Receive(t, entered)
+	r, claimed, letGo := runHolding(t, api.Config{ShutdownTimeout: 20 * time.Millisecond})
 	r.stop()
 	require.ErrorIs(t, apitest.Receive(t, r.done), workers.ErrStop)
 	close(letGo)
-	apitest.Wait(t, wg.Wait)
-}
-
-func TestServer_ReadyTellsWhetherClaimsCanBeTaken(t *testing.T) {
-	t.Parallel()
-	fake := apitest.NewFake()
-	fake.Ready = fmt.Errorf("redis at 10.0.0.1 is away")
-	h := apitest.NewServer(t, fake, api.Config{})
-	w := apitest.Ask(h, "GET", "/readyz", "")
-	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-	require.NotContains(t, w.Body.String(), "10.0.0.1", "the route is open to everybody")
-	require.Equal(t, 200, apitest.Ask(h, "GET", "/healthz", "").Code)
-	fake.Ready = nil
-	require.Equal(t, 200, apitest.Ask(h, "GET", "/readyz", "").Code)
+	apitest.Receive(t, claimed)
 }
 
 func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
@@ -153,9 +137,11 @@ func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 	w := apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
 	require.Equal(t, 200, w.Code)
 	require.JSONEq(t, `{"status":"ready","away":["mysql","redis partition 3"]}`, w.Body.String())
-	broken = errors.New("no partition takes claims")
+	broken = errors.New("redis at 10.0.0.1 is away")
 	w = apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
 	require.Contains(t, apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable").Detail, "mysql, redis partition 3")
+	require.NotContains(t, w.Body.String(), "10.0.0.1", "the route is open to everybody")
+	require.Equal(t, 200, apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/healthz", "").Code)
 }
 
 func TestServer_HugeHeadersAreRefused(t *testing.T) {
@@ -314,4 +300,69 @@ func TestServe_AnswersTellBrowsersWhatTheyAre(t *testing.T) {
 			require.Equal(t, "no-store", w.Header().Get("Cache-Control"), target)
 		}
 	}
+}
+
+// A client must learn of a shutdown from an answer. Otherwise its
+// connection closes under its next request.
+func TestAStopFirstSaysGoodbyeOnEveryConnection(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	r := run(t, apitest.NewFake(), api.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	get := func(path string) *http.Response { // reads and closes the body
+		res, err := client.Get("http://" + r.addr + path)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, res.Body)
+		require.NoError(t, res.Body.Close())
+		return res
+	}
+	require.False(t, get("/healthz").Close)
+	require.Equal(t, http.StatusOK, get("/readyz").StatusCode)
+
+	r.stop()
+	require.Eventually(t, func() bool { return get("/readyz").StatusCode == http.StatusServiceUnavailable }, time.Minute, time.Millisecond)
+	res := get("/healthz")
+	require.Equal(t, http.StatusOK, res.StatusCode, "it still answers")
+	require.True(t, res.Close, "and closes the connection with the answer")
+	require.NoError(t, <-r.done)
+	require.Contains(t, said.String(), "every request that was taken is answered")
+}
+
+// Connections over the limit must wait, and be served when others close.
+func TestServe_BoundsConnections(t *testing.T) {
+	t.Parallel()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	served := make(chan error)
+	go func() { served <- api.Serve(srv, ln, 1, nil) }()
+	ask := func() (conn net.Conn, answered chan error) {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", ln.Addr().String())
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		require.NoError(t, err)
+		answered = make(chan error, 1)
+		go func() {
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil {
+				err = res.Body.Close()
+			}
+			answered <- err
+		}()
+		return conn, answered
+	}
+	first, answered := ask()
+	require.NoError(t, <-answered)
+	second, answered := ask()
+	select {
+	case err := <-answered:
+		require.FailNow(t, "it did not wait", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.NoError(t, first.Close())
+	require.NoError(t, <-answered)
+	require.NoError(t, second.Close())
+	require.NoError(t, srv.Close())
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
 }
