@@ -276,15 +276,11 @@ func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
 	fake := apitest.NewFake(apitest.Coupon("c1", 1), apitest.Coupon("c2", 1))
-	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+	fake.OnClaim = func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		if m.ID == "c2" {
 			return nil, 0, lua.ErrOutcomeUnknown
 		}
-		replies := make([]lua.ClaimReply, len(reqs))
-		for i := range replies {
-			replies[i].Outcome = models.OutcomeDamaged
-		}
-		return replies, 0, nil
+		return answering(models.OutcomeDamaged, 0)(ctx, m, reqs)
 	}
 	h := apitest.NewServer(t, fake, api.Config{UserRate: 0.4, Clock: now.Now})
 	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"a"},{"campaign_id":"c1","user_id":"a"},

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -111,9 +113,7 @@ func TestALimitOfADayNamesItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake, ask, stop := newHanging(models.Campaign{ID: "c", Total: 10, PerUserPerDay: 2, TimeZone: "Asia/Tokyo"})
-		fake.OnClaim = func(_ context.Context, _ lua.Meta, _ []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
-			return []lua.ClaimReply{{Outcome: models.OutcomeUserDayLimit}}, 5, nil
-		}
+		fake.OnClaim = answering(models.OutcomeUserDayLimit, 5)
 		_, p := ask("c", `{"user_id":"ada"}`)
 		require.Equal(t, wire.CodeUserDayLimit, p.Code)
 		zone, err := models.LoadZone("Asia/Tokyo")
@@ -151,4 +151,58 @@ func TestARedisThatHangsIsKnown(t *testing.T) {
 		time.Sleep(5 * time.Second) //nolint:forbidigo // a bubble's time
 		require.NoError(t, stop())
 	})
+}
+
+// Storefronts' programs compare these codes.
+func TestCodes_AreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	contract := map[int]string{
+		409: "sold_out user_limit user_day_limit not_started not_released ended paused closed campaign_exists already_redeemed already_released not_redeemed" +
+			" claim_parked group_in_use limit claimed",
+		404: "campaign_not_found claim_not_found group_not_found not_found", 422: "invalid idempotency_mismatch", 400: "malformed", 401: "unauthorized",
+		403: "forbidden", 413: "too_large", 429: "rate_limited", 503: "unavailable outcome_unknown too_many_watchers", 405: "method_not_allowed", 500: "internal",
+		412: "precondition_failed", 415: "unsupported_media_type",
+	}
+	want := map[wire.Code]int{}
+	for status, codes := range contract {
+		for code := range strings.FieldsSeq(codes) {
+			want[wire.Code(code)] = status
+		}
+	}
+	got := map[wire.Code]int{}
+	for _, code := range wire.Codes() {
+		got[code] = (&wire.Problem{Code: code}).GetStatus()
+	}
+	require.Equal(t, want, got)
+	for _, o := range []models.Outcome{models.OutcomeClaimed, models.OutcomeReplayed} {
+		require.Empty(t, claiming.CodeOf(o))
+	}
+}
+
+// Refusals of single claims and of batches count, whether the claim
+// was sent or not. Claims and replays don't.
+func TestRefusalsAreCountedByCampaign(t *testing.T) {
+	t.Parallel()
+	fake := apitest.NewFake(models.Campaign{ID: "a", Total: 100, PerUser: 1}, models.Campaign{ID: "b", Status: models.StatusPaused})
+	s, h, _ := routes(fake, time.Now)
+	claim := func(id string) int {
+		return apitest.Ask(h, "POST", "/v1/campaigns/"+id+"/claims", apitest.OneClaim, "Idempotency-Key: k").Code
+	}
+	require.Equal(t, 201, claim("a"))
+	require.Equal(t, 201, claim("a"), "a replay")
+	require.Equal(t, 409, claim("b"))
+	require.Equal(t, 404, claim("nowhere"))
+	w := apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"a","user_id":"u1"},{"campaign_id":"a","user_id":"u2"},`+
+		`{"campaign_id":"b","user_id":"u"},{"campaign_id":"nowhere","user_id":"u"},{"campaign_id":"a","user_id":""}]}`)
+	require.Equal(t, 200, w.Code, w.Body)
+	counts := s.Answered(2)
+	for _, byName := range counts {
+		maps.DeleteFunc(byName, func(name string, _ int64) bool { return strings.HasPrefix(name, models.TookPrefix) })
+	}
+	require.Equal(t, map[string]map[string]int64{"a": {"claimed": 2, "user_limit": 1}, "b": {"paused": 2}}, counts, "a replay is no news")
+	require.Empty(t, s.Answered(2), "once")
+	require.Equal(t, []claiming.Tally{{CampaignID: "a", Claims: 3, ByOutcome: counts["a"]}}, s.Busiest(1))
+	require.Equal(t, 409, claim("b"))
+	require.EqualValues(t, 1, s.Answered(2)["b"]["paused"])
+	require.Empty(t, s.Answered(0))
 }

@@ -43,17 +43,11 @@ func TestSoldOut_LearnsOnlyWhatStockSays(t *testing.T) {
 	s.Learn(s.Round(), apitest.Now, 0, models.OutcomePaused)
 	require.False(t, s.Refuses(apitest.Now), "paused is another reason")
 	s.Learn(s.Round(), apitest.Now, 0, models.OutcomeSoldOut)
-	s.Invalidate()
-	require.False(t, s.Refuses(apitest.Now), "a failed call leaves nothing known")
-}
-
-func TestSoldOut_CallFromBeforeAChangeDoesNotBringItBack(t *testing.T) {
-	t.Parallel()
-	s := &claiming.SoldOut{}
 	before := s.Round()
 	s.Invalidate()
+	require.False(t, s.Refuses(apitest.Now), "a failed call leaves nothing known")
 	s.Learn(before, apitest.Now, 0, models.OutcomeSoldOut)
-	require.False(t, s.Refuses(apitest.Now))
+	require.False(t, s.Refuses(apitest.Now), "a call from before a change does not bring it back")
 }
 
 // A late reply holds from the start of its call. Otherwise a stall
@@ -137,14 +131,8 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	now := &apitest.Clock{At: apitest.Now}
-	fake := apitest.NewFake(models.Campaign{ID: "c1", Total: 2, Shards: 2})
-	for i := range 2 {
-		fake.Put(models.Campaign{ID: models.ShardID("c1", i+1), Total: 1, Shards: 2}).InRedis = true
-	}
 	outcome, proofs := models.OutcomeDry, 0
-	fake.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
-		return []lua.ClaimReply{{Outcome: outcome}}, 0, nil
-	}
+	fake, _ := twoShards(func(int) (models.Outcome, error) { return outcome, nil })
 	fake.OnRefill = func() (models.Refill, error) {
 		proofs++
 		return models.Refill{SoldOutFrom: 1}, nil
