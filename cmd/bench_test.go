@@ -2,28 +2,19 @@ package cmd
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/config"
-	"dibs/internal/testenv"
 	"dibs/proof/load"
 )
 
-func runBench(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	var out, problems testenv.Buffer
-	code = Run(t.Context(), Env{Args: append([]string{"bench"}, args...), Environ: environ, Stdout: &out, Stderr: &problems})
-	return code, out.String(), problems.String()
-}
-
 func TestBenchStartsAServiceOfItsOwnAndTheBooksAgree(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := runBench(t, []string{"DIBS_ADMIN_TOKEN=secret-of-this-test"},
-		"--batch", "-o", "json", "--rate", "100", "--duration", "1s", "--warm-up", "200ms", "--stock", "50")
+	code, stdout, stderr := runIn(t, []string{"DIBS_ADMIN_TOKEN=secret-of-this-test"},
+		"bench", "--batch", "-o", "json", "--rate", "100", "--duration", "1s", "--warm-up", "200ms", "--stock", "50")
 	require.Equal(t, ExitOK, code, stderr)
 	var report load.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
@@ -33,21 +24,6 @@ func TestBenchStartsAServiceOfItsOwnAndTheBooksAgree(t *testing.T) {
 	require.Empty(t, report.Errors)
 	require.True(t, report.Books.Agree)
 	require.EqualValues(t, 50, report.Books.Synced)
-}
-
-func TestBenchRefusesBadFlagsInOneLine(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{
-		{"--rate", "0"}, {"--rate", "NaN"}, {"--rate", "x"}, {"--duration", "0s"}, {"--warm-up", "-1s"}, {"--connections", "0"},
-		{"--users", "0"}, {"--stock", "0"}, {"--p99", "0s"}, {"--ramp-step", "1ms"}, {"--hold", "1.1"}, {"--hold", "NaN"},
-		{"--ramp-max", "0"}, {"--ramp", "--rate", "300", "--ramp-max", "200"}, {"--sync-wait", "0s"}, {"--url", "localhost:8080"},
-		{"--url", "ftp://x"}, {"--no-such"}, {"--batch", "--keys=false"},
-	} {
-		code, stdout, stderr := runBench(t, nil, args...)
-		require.Equal(t, ExitUsage, code, args)
-		require.Empty(t, stdout)
-		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
-	}
 }
 
 func TestSettingsReachTheServiceAsVariables(t *testing.T) {
@@ -63,7 +39,7 @@ func TestSettingsReachTheServiceAsVariables(t *testing.T) {
 
 func TestAServiceThatCannotStartIsAFailureOfTheBench(t *testing.T) {
 	t.Parallel()
-	code, _, stderr := runBench(t, []string{"DIBS_HTTP_CONNS=1000", "DIBS_TLS_CERT=/none", "DIBS_TLS_KEY=/none"})
+	code, _, stderr := runIn(t, []string{"DIBS_HTTP_CONNS=1000", "DIBS_TLS_CERT=/none", "DIBS_TLS_KEY=/none"}, "bench")
 	require.Equal(t, ExitFailed, code)
 	require.Contains(t, stderr, "DIBS_TLS_CERT", "it says why")
 	require.Contains(t, stderr, "ended before it listened")

@@ -38,25 +38,22 @@ func TestConfigShowsEverySettingAndItsDefault(t *testing.T) {
 func TestConfigAsJSON(t *testing.T) {
 	t.Parallel()
 	var all []map[string]string
-	decode(t, requireOK(t, run(t, []string{"DIBS_PARTITIONS=3"}, "config", "-o", "json")), &all)
+	decode(t, requireOK(t, run(t, []string{"DIBS_PARTITIONS=3"}, "--flush-size", "7", "config", "-o", "json")), &all)
 	require.Len(t, all, len(variables))
 	for _, one := range all {
-		if one["variable"] == "DIBS_PARTITIONS" {
+		switch one["variable"] {
+		case "DIBS_PARTITIONS":
 			require.Equal(t, []string{"3", "environment"}, []string{one["value"], one["from"]})
 			require.NotEmpty(t, one["meaning"])
+		case "DIBS_FLUSH_SIZE":
+			require.Equal(t, []string{"7", "flag"}, []string{one["value"], one["from"]}, "flags may stand before the command")
 		}
 	}
 }
 
-func TestFlagsMayStandBeforeTheCommand(t *testing.T) {
-	t.Parallel()
-	out := requireOK(t, run(t, nil, "--partitions", "3", "config"))
-	require.Regexp(t, `DIBS_PARTITIONS +3 +flag`, out)
-}
-
 func TestAVariableThatIsNoSettingEndsEveryCommand(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"config", "serve", "demo", "healthcheck", "migrate", "consumer"} {
+	for _, command := range []string{"config", "serve", "migrate", "consumer"} {
 		requireRefusal(t, run(t, []string{"DIBS_HTTP_ADRR=x"}, command), cmd.ExitUsage, "DIBS_HTTP_ADRR", "did you mean DIBS_HTTP_ADDR?")
 		requireRefusal(t, run(t, []string{"DIBS_REDIS_URL="}, command), cmd.ExitUsage, "DIBS_REDIS_URL")
 	}

@@ -177,8 +177,7 @@ func TestShardsByADevice(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
 
-// Limits are created, replaced and removed from the command line. The
-// demo's crowd shares devices.
+// Limits are created, replaced and removed from the command line.
 func TestLimitsOfTheCommandLine(t *testing.T) {
 	t.Parallel()
 	serve := start(t, nil, "serve")
@@ -203,7 +202,4 @@ func TestLimitsOfTheCommandLine(t *testing.T) {
 	require.Empty(t, limits())
 	require.Equal(t, cmd.ExitUsage, run(t, environ, "campaign", "set", "spring", "--limit", "device:day").code)
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
-
-	out := requireOK(t, run(t, nil, "demo", "--users", "200", "--stock", "150", "--limit", "device:day:1"))
-	require.Regexp(t, `\blimit\b`, out)
 }

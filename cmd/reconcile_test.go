@@ -4,214 +4,93 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
-	"dibs/models"
+	"dibs/lua"
 )
-
-// booked is an idle system with a consumer: five users claimed a unit
-// each of "spring", which has ten.
-func booked(t *testing.T) *servers {
-	t.Helper()
-	s := newServers(t)
-	serve := start(t, s.environ, "serve")
-	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
-	serve.claim("spring", "u1", "u2", "u3", "u4", "u5")
-	serve.synced("spring", 5)
-	require.Zero(t, serve.stop().code)
-	start(t, s.environ, "consumer") // MySQL learns of a repair's load by the stream
-	return s
-}
 
 type comparison struct {
 	CampaignID string `json:"campaign_id"`
 	Residency  string
 	Redis      *struct {
-		Status                                        string
-		Epoch, Total, Taken, Remaining, Seq, Released int64
+		Status                              string
+		Epoch, Total, Taken, Remaining, Seq int64
 	}
 	MySQL struct {
-		Epoch, Total, Claimed, Remaining, Released, Untold int64
-		SyncedSeq                                          int64 `json:"synced_seq"`
-		LostClaims                                         int64 `json:"lost_claims"`
-		ParkedClaims                                       int64 `json:"parked_claims"`
-		ParkedUnits                                        int64 `json:"parked_units"`
+		Epoch, Total, Claimed, Remaining int64
+		SyncedSeq                        int64 `json:"synced_seq"`
 	} `json:"mysql"`
 	Rows           *struct{ Claims, Units, Last, Released int64 }
 	Backlog, Drift *int64
 	Differences    []string
 }
 
-type repaired struct {
-	Found, Left comparison
-	Steps       []struct {
-		CampaignID string `json:"campaign_id"`
-		What       string
-		Before     string
-		After      string
-		At         string
-	}
-}
+type repaired struct{ Steps []any }
 
 func decode(t *testing.T, text string, v any) {
 	t.Helper()
 	require.NoError(t, json.NewDecoder(strings.NewReader(text)).Decode(v), text)
 }
 
-func TestReconcileOfBooksThatAgree(t *testing.T) {
+// A claim on its way is backlog, not a difference.
+func TestReconcileBeforeADriftAndAfterItsRepair(t *testing.T) {
 	t.Parallel()
-	s := booked(t)
+	s := newServers(t)
+	requireRefusal(t, run(t, s.environ, "reconcile", "--campaign", "spring"), cmd.ExitFailed, "no campaign spring")
+	none := requireOK(t, run(t, s.environ, "reconcile"))
+	require.True(t, strings.HasSuffix(none, "0 campaigns in mysql\n"), none)
+	require.Empty(t, requireOK(t, run(t, s.environ, "reconcile", "-o", "json")))
+	api := start(t, s.environ, "api")
+	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
+	api.claim("spring", "u1", "u2", "u3", "u4", "u5")
+	require.Regexp(t, `(?m)^spring +10 +5 +0 +0 +5 +\S+ +agree so far$`, requireOK(t, run(t, s.environ, "reconcile")))
+	start(t, s.environ, "consumer") // it also tells MySQL of a repair's load
+	api.synced("spring", 5)
+	require.Zero(t, api.stop().code)
+
 	before := s.number("SELECT COUNT(*) FROM reconciliations")
 	got := run(t, s.environ, "reconcile")
-	out := requireOK(t, got)
-	require.Regexp(t, `(?m)^spring +10 +5 +5 +5 +0 +0 +agree$`, out)
-	require.Regexp(t, `^campaign +total +redis +mysql +rows +backlog +drift +books\n`, out)
-	require.Equal(t, 2, strings.Count(out, "\n"))
+	require.Regexp(t, `^campaign +total +redis +mysql +rows +backlog +drift +books\nspring +10 +5 +5 +5 +0 +0 +agree\n$`, requireOK(t, got))
 	require.NotContains(t, got.stderr, "level=ERROR")
 	require.Equal(t, before+1, s.number("SELECT COUNT(*) FROM reconciliations"), "each comparison is kept")
-
-	out = requireOK(t, run(t, s.environ, "reconcile", "-o", "json"))
 	var c comparison
-	decode(t, out, &c)
-	require.Equal(t, 1, strings.Count(out, "\n"), "a line a campaign")
+	decode(t, requireOK(t, run(t, s.environ, "reconcile", "-o", "json")), &c)
 	require.Equal(t, []any{"spring", "resident", int64(0), int64(0)}, []any{c.CampaignID, c.Residency, *c.Backlog, *c.Drift})
 	require.Equal(t, []int64{10, 5, 5, 5}, []int64{c.Redis.Total, c.Redis.Taken, c.Redis.Remaining, c.Redis.Seq})
 	require.Equal(t, []any{"open", int64(1), int64(1)}, []any{c.Redis.Status, c.Redis.Epoch, c.MySQL.Epoch})
 	require.Equal(t, []int64{10, 5, 5, 5}, []int64{c.MySQL.Total, c.MySQL.Claimed, c.MySQL.Remaining, c.MySQL.SyncedSeq})
 	require.Equal(t, []int64{5, 5, 5, 0}, []int64{c.Rows.Claims, c.Rows.Units, c.Rows.Last, c.Rows.Released})
 	require.Empty(t, c.Differences)
-
 	var r repaired
 	decode(t, requireOK(t, run(t, s.environ, "reconcile", "--repair", "-o", "json")), &r)
 	require.Empty(t, r.Steps, "nothing to put right")
-	require.Zero(t, s.number("SELECT COUNT(*) FROM repairs"))
-}
 
-func TestReconcileWithoutCampaignsSaysNothingIsWrong(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	out := requireOK(t, run(t, s.environ, "reconcile"))
-	require.Equal(t, 2, strings.Count(out, "\n"), "the head, and that there are none: %s", out)
-	require.True(t, strings.HasSuffix(out, "0 campaigns in mysql\n"), out)
-	require.Empty(t, requireOK(t, run(t, s.environ, "reconcile", "-o", "json")))
-	requireRefusal(t, run(t, s.environ, "reconcile", "--campaign", "spring"), cmd.ExitFailed, "no campaign spring")
-}
-
-func TestReconcileFindsADriftAndRepairsIt(t *testing.T) {
-	t.Parallel()
-	s := booked(t)
 	require.NoError(t, s.rdb.HSet(t.Context(), state("spring"), "taken", "3").Err())
-	got := run(t, s.environ, "reconcile")
+	got = run(t, s.environ, "reconcile")
 	require.Equal(t, cmd.ExitDrift, got.code, got.stdout+got.stderr)
 	require.Regexp(t, `(?m)^spring +10 +3 +5 +5 +0 +2 +DIFFER$`, got.stdout)
 	require.Regexp(t, `(?m)^spring: .*\b3\b.*\b5\b`, got.stdout, "what differs, in both figures")
 	require.Regexp(t, `(?m)^dibs: .*1 of 1 campaigns`, got.stderr)
 	require.EqualValues(t, 2, s.number("SELECT drift FROM stock_watch WHERE campaign_id = 'spring'"))
 	require.Zero(t, s.number("SELECT COUNT(*) FROM repairs"), "a comparison changes nothing")
-
 	got = run(t, s.environ, "reconcile", "--campaign", "spring", "-o", "json")
 	require.Equal(t, cmd.ExitDrift, got.code)
-	var c comparison
 	decode(t, got.stdout, &c)
 	require.EqualValues(t, 2, *c.Drift)
 	require.NotEmpty(t, c.Differences)
 
-	got = run(t, s.environ, "reconcile", "--repair")
-	out := requireOK(t, got)
+	out := requireOK(t, run(t, s.environ, "reconcile", "--repair"))
 	require.Regexp(t, `(?m)^spring +10 +5 +5 +5 +0 +0 +repaired$`, out)
 	require.Regexp(t, `(?m)^spring: repaired redis: .* 3 units taken.* -> loaded again from the rows of claims`, out)
 	require.NotContains(t, out, "still:")
 	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM repairs WHERE campaign_id = 'spring' AND what = 'redis'"))
 	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
-}
-
-// A claim on its way is backlog, not a difference.
-func TestReconcileOfALagIsNoDrift(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	api := start(t, s.environ, "api")
-	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
-	api.claim("spring", "u1", "u2")
-	out := requireOK(t, run(t, s.environ, "reconcile"))
-	require.Regexp(t, `(?m)^spring +10 +2 +0 +0 +2 +\S+ +agree so far$`, out)
-	consumer := start(t, s.environ, "consumer")
-	api.synced("spring", 2)
-	require.Zero(t, consumer.stop().code)
-	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
-}
-
-func parkedClaim(t *testing.T) *servers {
-	t.Helper()
-	s := newServers(t)
-	s.exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u3')")
-	serve := start(t, s.environ, "serve")
-	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
-	serve.claim("spring", "u1", "u2", "u3", "u4")
-	eventually(t, "nothing is parked", func() bool {
-		return s.number("SELECT COUNT(*) FROM parked_events") == 1 && s.number("SELECT COUNT(*) FROM claims") == 3
-	})
-	var stock struct{ Parked, Claimed, Backlog int64 } // all routes must agree
-	serve.get("/v1/campaigns/spring/stock").into(t, &stock)
-	require.Equal(t, []int64{1, 4, 0}, []int64{stock.Parked, stock.Claimed, stock.Backlog})
-	id := s.parkedID()
-	var one models.Claim
-	serve.get("/v1/claims/"+id).into(t, &one)
-	require.Equal(t, []models.Claim{one}, serve.claimsOf("u3"))
-	require.Equal(t, models.ClaimParked, one.Status)
-	require.Equal(t, []string{"claim_parked", "claim_parked"}, serve.ends(id))
-	require.Equal(t, "user_limit", call(t, "POST", serve.url+"/v1/campaigns/spring/claims", `{"user_id":"u3"}`).code())
-	require.Zero(t, serve.stop().code)
-	start(t, s.environ, "consumer")
-	got := run(t, s.environ, "reconcile")
-	require.Equal(t, cmd.ExitDrift, got.code, got.stdout+got.stderr)
-	require.Regexp(t, `(?m)^spring: claim \S+ .*\bu3\b.* parked`, got.stdout, "it names the claim, its user and the reason")
-	return s
-}
-
-func (s *servers) parkedID() (id string) {
-	s.t.Helper()
-	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), "SELECT id FROM parked_events").Scan(&id))
-	return id
-}
-
-func (r *running) claimsOf(user string) []models.Claim {
-	r.t.Helper()
-	var list struct {
-		Claims []models.Claim `json:"claims"`
-	}
-	r.get("/v1/users/"+user+"/claims").into(r.t, &list)
-	return list.Claims
-}
-
-func (r *running) ends(id string) (codes []string) {
-	r.t.Helper()
-	for path, body := range map[string]string{"redeem": `{"order_id":"o"}`, "release": `{}`} {
-		got := call(r.t, "POST", r.url+"/v1/claims/"+id+"/"+path, body)
-		codes = append(codes, got.code())
-	}
-	return codes
-}
-
-func TestAParkedClaimIsGivenUpOnlyWhenAskedFor(t *testing.T) {
-	t.Parallel()
-	s := parkedClaim(t)
-	requireRefusal(t, run(t, s.environ, "reconcile", "--give-up-claims"), cmd.ExitUsage, "--repair")
-	out := requireOK(t, run(t, s.environ, "reconcile", "--repair", "--give-up-claims"))
-	require.Contains(t, out, "repaired")
-	require.Regexp(t, `(?m)^spring +10 +3 +3 +3 +0 +0 +agree$`, requireOK(t, run(t, s.environ, "reconcile")), "its unit is free")
-	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NOT NULL"), "it is kept for people")
-
-	serve, id := start(t, s.environ, "serve"), s.parkedID() // for storefronts it no longer exists
-	require.Equal(t, []string{"claim_not_found", "claim_not_found"}, serve.ends(id))
-	require.Equal(t, "claim_not_found", call(t, "GET", serve.url+"/v1/claims/"+id, "").code())
-	require.Empty(t, serve.claimsOf("u3"))
-	s.exec("ALTER TABLE claims DROP CONSTRAINT not_u3")
-	serve.claim("spring", "u3")
-	eventually(t, "the new claim has no row", func() bool { return len(serve.claimsOf("u3")) == 1 })
-	require.Equal(t, models.ClaimClaimed, serve.claimsOf("u3")[0].Status)
 }
 
 // A database that is empty, or restored from another one's dump, must
@@ -240,4 +119,86 @@ func TestReconcileNamesCampaignsThatOnlyRedisHas(t *testing.T) {
 		require.Contains(t, got.stderr, "redis holds 2 campaigns that mysql does not have: spring, summer.")
 	}
 	requireOK(t, run(t, s.environ, "reconcile"))
+}
+
+func TestArchiveOfAClosedCampaign(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	serve := start(t, s.environ, "serve")
+	for id, shards := range map[string]string{"spring": "1", "summer": "2", "open": "1"} {
+		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":10,"per_user":1,"shards":`+shards+`}`)
+		serve.claim(id, "u1", "u2", "u3", "u4", "u5")
+	}
+	serve.post("/campaigns/spring/close", "{}")
+	serve.post("/campaigns/summer/close", "{}")
+	require.Eventually(t, func() bool {
+		return s.number("SELECT COUNT(*) FROM campaigns WHERE closed_told_at IS NOT NULL") == 2
+	}, time.Minute, 20*time.Millisecond)
+
+	require.Equal(t, 2, run(t, s.environ, "archive").code, "--before is required")
+	require.Equal(t, 1, run(t, s.environ, "archive", "--before", "2100-01-01", "--campaign", "open").code)
+	out := requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01T00:00:00Z", "--campaign", "spring", "-o", "json"))
+	require.JSONEq(t, `{"campaign_id":"spring","archived":5,"left":0,"why":""}`, out)
+	require.EqualValues(t, 5, s.number("SELECT COUNT(*) FROM claims_archive"))
+
+	for _, want := range []string{`(?m)^summer +5 +0 *$`, `^campaign +archived +left +why\n$`} {
+		require.Regexp(t, want, requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01")))
+	}
+	require.EqualValues(t, 10, s.number("SELECT COUNT(*) FROM claims_archive"))
+	requireOK(t, run(t, s.environ, "reconcile"))
+	require.Empty(t, run(t, s.environ, "reconcile", "--repair", "-o", "json", "--campaign", "spring").stderr)
+	require.Zero(t, serve.stop().code)
+}
+
+// MySQL is restored to a dump older than the claim stream's begin. Claims
+// must continue, and `dibs reconcile` must name both times. Once an operator
+// gives up the entries between, the campaign must be loaded again, and claims
+// without a trace must be counted, not sold again.
+func TestAnOperatorAcceptsAGap(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: s.dsn})
+	serve := start(t, s.environ, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	serve.claim("spring", "ada")
+	serve.synced("spring", 1)
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	dump := syncertest.DumpOf(t, db)
+	requireRefusal(t, run(t, s.environ, "reconcile", "--accept-gap"), cmd.ExitFailed, "no partition has a gap")
+
+	serve = start(t, s.environ, "serve")
+	serve.claim("spring", "bob", "cid")
+	serve.synced("spring", 3)
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	require.NoError(t, dump.Restore(db))
+	stream := lua.StreamKey(0)
+	last := s.rdb.XRevRangeN(t.Context(), stream, "+", "-", 1).Val()[0].ID
+	require.NoError(t, s.rdb.Set(t.Context(), lua.TrimmedKey(0), last, 0).Err())
+	require.NoError(t, s.rdb.XTrimMaxLen(t.Context(), stream, 0).Err())
+
+	serve = start(t, s.environ, "serve")
+	serve.claim("spring", "dan")
+	state := func() (state string) {
+		require.NoError(t, db.Raw("SELECT state FROM streams WHERE partition_no = 0").Scan(&state).Error)
+		return state
+	}
+	eventually(t, "no process notices", func() bool { return state() == "gap" })
+	got := run(t, s.environ, "reconcile")
+	require.Equal(t, cmd.ExitDrift, got.code, got.stderr)
+	require.Regexp(t, `applied the claim stream up to 2\S+Z, and it begins at 2\S+Z.*--accept-gap`, got.stderr)
+
+	require.Regexp(t, `begins at 2\S+Z\. Roll MySQL&#39;s binary log forward`, serve.get("/console/health").body)
+
+	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
+	require.Eventually(t, func() bool { return state() == "ok" }, 15*time.Second, 20*time.Millisecond)
+	serve.claim("spring", "eve")
+	eventually(t, "what is lost is not counted", func() bool {
+		var stock struct {
+			Claimed, Remaining int64
+			LostUnits          int64 `json:"lost_units"`
+		}
+		serve.get("/v1/campaigns/spring/stock").into(t, &stock)
+		return stock.Claimed == 3 && stock.LostUnits == 2 && stock.Remaining == 5
+	})
+	require.Contains(t, serve.get("/v1/audit").body, `"action":"gap.accepted"`)
 }

@@ -2,6 +2,9 @@ package cmd_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,5 +46,67 @@ func TestNoLogHoldsASecret(t *testing.T) {
 	require.Contains(t, said, `"msg":"request"`)
 	for _, secret := range []string{"hunter2", "aHVudGVyMjpodW50ZXIy", "eyJzdWIiOiJodW50ZXIyIn0"} {
 		require.NotContains(t, said, secret)
+	}
+}
+
+// Whatever is wrong with an address, and if no server answers, no
+// command's output may contain four characters of the password, from a
+// setting, a flag or a file.
+func TestNoCommandQuotesAPieceOfAPassword(t *testing.T) {
+	t.Parallel()
+	const here, goodURL, goodDSN = "127.0.0.1:1", "redis://127.0.0.1:1", "root@tcp(127.0.0.1:1)/dibs"
+	redis := []string{
+		"redis://u:PW@" + here, "rediss://u:PW@" + here, "redis://u:PW@127.0.0.1:port", "redis://u:PW@" + here + "/x", "redis://u:PW", "u:PW@" + here,
+		"redis://u:PW@" + here + ",127.0.0.1:2", "redis+sentinel://u:PW@" + here + "/m", "redis+sentinel://" + here + "/m?sentinel_password=PW",
+		"redis://u:PW@" + here + "?pool_size=x", "'redis://u:PW@" + here + "'", "PW",
+	}
+	mysql := []string{
+		"u:PW@tcp(" + here + ")/dibs", "u:PW@" + here + "/dibs", "u:PW@tcp(" + here + ")", "mysql://u:PW@" + here + "/dibs", "'u:PW@tcp(" + here + ")/dibs'",
+		"u:PW@tcp(127.0.0.1:port)/dibs", "u:PW@tcp(" + here + ")/dibs?ssl-mode=REQUIRED", "u:PW@tcp(" + here + ")/dibs?parseTime=x", "u:PW", "PW",
+	}
+	ways := 0 // alternates the ways to give a setting
+	dir := t.TempDir()
+	check := func(secret string, settings map[string]string, command ...string) {
+		ways++
+		var environ []string
+		args := slices.Clone(command)
+		for setting, value := range settings {
+			switch file := filepath.Join(dir, setting); ways % 3 {
+			case 0:
+				environ = append(environ, setting+"="+value)
+			case 1:
+				require.NoError(t, os.WriteFile(file, []byte(value), 0o600))
+				environ = append(environ, setting+"_FILE="+file)
+			default:
+				args = append(args, flagOf(setting)+"="+value)
+			}
+		}
+		got := run(t, environ, args...)
+		require.Equal(t, command[0] == "config", got.code == 0, got.stderr)
+		said := got.stdout + got.stderr
+		for i := 0; i+4 <= len(secret); i++ {
+			require.NotContains(t, said, secret[i:i+4], "%v, %s", command, settings)
+		}
+	}
+	for special := range strings.SplitSeq("+ / ? # : , % & = ; ( ) [ ] ' \" \\ $ ! %2F %zz :// @", " ") {
+		secret := "QXZ" + special + "JKV" + special + "WYQ"
+		if special == "@" { // without another @, any parser takes the rest for a host
+			redis = slices.DeleteFunc(redis, func(form string) bool { return !strings.Contains(form, "@") })
+			mysql = slices.DeleteFunc(mysql, func(form string) bool { return !strings.Contains(form, "@") })
+		}
+		for i, form := range redis {
+			url := strings.ReplaceAll(form, "PW", secret)
+			dsn := strings.ReplaceAll(mysql[i%len(mysql)], "PW", secret)
+			check(secret, map[string]string{"DIBS_REDIS_URL": url, "DIBS_MYSQL_DSN": dsn}, "config")
+			check(secret, map[string]string{"DIBS_REDIS_URL": url, "DIBS_MYSQL_DSN": goodDSN}, "reconcile")
+		}
+		for _, form := range mysql {
+			dsn := strings.ReplaceAll(form, "PW", secret)
+			check(secret, map[string]string{"DIBS_MYSQL_DSN": dsn, "DIBS_REDIS_URL": goodURL}, "migrate")
+		}
+		got := run(t, nil, "migrate", "u:"+secret+"@tcp("+here+")/dibs")
+		require.NotContains(t, got.stderr, "QXZ")
+		got = run(t, nil, "u:"+secret)
+		require.NotContains(t, got.stderr, "QXZ")
 	}
 }

@@ -46,39 +46,17 @@ func TestServeIsAWholeDibs(t *testing.T) {
 	require.Empty(t, got.stdout)
 }
 
-// The next serve with a folder must continue where the last one ended.
-func TestServeGoesOnFromItsFolder(t *testing.T) {
-	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "new", "data")
-	environ := []string{"DIBS_DATA_DIR=" + folder}
-	serve := start(t, environ, "serve")
-	serve.post("/campaigns", coupon)
-	first := serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k")
-	require.Equal(t, cmd.ExitOK, serve.stop().code)
-	info, err := os.Stat(filepath.Join(folder, "dibs.db"))
-	require.NoError(t, err)
-	require.Positive(t, info.Size())
-	folderInfo, err := os.Stat(folder)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), folderInfo.Mode().Perm(), "claims are no one else's to read")
-
-	serve = start(t, environ, "serve")
-	serve.synced("spring", 1)
-	again := serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "Idempotency-Key: k")
-	require.JSONEq(t, first.body, again.body)
-	require.Equal(t, "user_limit", call(t, http.MethodPost, serve.url+"/v1/campaigns/spring/claims", `{"user_id":"ada"}`).code())
-	serve.claim("spring", "bob")
-	require.Equal(t, cmd.ExitOK, serve.stop().code)
-}
-
 // Parked claims in a folder must not prevent a start: other campaigns
 // are served. One campaign has a claim with another's id, one has more
 // parked events than a load reads.
 func TestServeWithParkedClaimsInItsFolderServesTheOthers(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
+	folder := filepath.Join(t.TempDir(), "new", "data")
 	environ := []string{"DIBS_DATA_DIR=" + folder}
 	serve := start(t, environ, "serve")
+	info, err := os.Stat(folder)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "claims are no one else's to read")
 	for _, id := range []string{"spring", "summer", "autumn"} {
 		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":2}`)
 		serve.claim(id, "ada")

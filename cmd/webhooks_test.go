@@ -77,49 +77,11 @@ func (h *hook) took(n int) func() bool {
 	}
 }
 
-// Of two processes one must deliver and the other take over. Claims made
-// while the receiver or all processes were down must be delivered in order.
-func TestWebhooksDeliverWhatIsClaimed(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	h, file := newHook(t)
-	serve := start(t, s.with("DIBS_GROUPS=syncer"), "serve")
-	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":1000}`)
-	first := start(t, s.with(file, "DIBS_NAME=one"), "webhooks")
-	claimed := 0
-	claim := func(n int) {
-		for range n {
-			serve.claim("spring", fmt.Sprint("u", claimed))
-			claimed++
-		}
-	}
-	claim(20)
-	eventually(t, "delivered", h.took(20))
-	require.Contains(t, first.get("/metrics").body, `dibs_webhook_deliveries_total{endpoint="shop",result="ok"} 20`)
-
-	second := start(t, s.with(file, "DIBS_NAME=two"), "webhooks")
-	h.down.Store(true)
-	claim(20)
-	eventually(t, "stored", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") > 0 })
-	require.Equal(t, cmd.ExitOK, first.stop().code)
-	claim(20)
-	h.down.Store(false)
-	eventually(t, "the other takes over", h.took(60))
-	require.Equal(t, cmd.ExitOK, second.stop().code)
-	claim(20)
-	third := start(t, s.with(file), "webhooks")
-	eventually(t, "delivered", h.took(80))
-	require.Equal(t, cmd.ExitOK, third.stop().code)
-	eventually(t, "it registered itself", func() bool {
-		return s.number("SELECT COUNT(*) FROM consumer_groups WHERE name = 'webhooks'") == 1
-	})
-	eventually(t, "nothing waits", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") == 0 })
-}
-
 // Redis loses the lease of the delivering process, as when its clock jumps
 // ahead. The next holder must wait until the first has noticed, so that no
 // event overtakes another. The first then stands by, and may take over again.
-func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
+// Claims made while the receiver or all processes were down must come in order.
+func TestWebhooksAreDeliveredInOrderByOneProcessAtATime(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	h, file := newHook(t)
@@ -127,14 +89,17 @@ func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 	serve := start(t, s.with("DIBS_GROUPS=syncer"), "serve")
 	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10000}`)
 	one := start(t, s.with(file, "DIBS_NAME=one"), "webhooks")
-	two := start(t, s.with(file, "DIBS_NAME=two"), "webhooks")
 	claimed := 0
-	claim := func() {
-		serve.claim("spring", fmt.Sprint("u", claimed))
-		claimed++
+	claim := func(n int) {
+		for range n {
+			serve.claim("spring", fmt.Sprint("u", claimed))
+			claimed++
+		}
 	}
-	claim()
-	eventually(t, "delivered", h.took(1))
+	claim(5)
+	eventually(t, "delivered", h.took(5))
+	require.Contains(t, one.get("/metrics").body, `dibs_webhook_deliveries_total{endpoint="shop",result="ok"} 5`)
+	two := start(t, s.with(file, "DIBS_NAME=two"), "webhooks")
 	for rounds := 1; rounds <= 2; rounds++ {
 		const lease = "dibs:consumer:webhooks:webhooks"
 		holder, err := s.rdb.Get(t.Context(), lease).Result()
@@ -144,14 +109,25 @@ func TestWebhooksStayInOrderWhenALeaseIsLost(t *testing.T) {
 			if s.rdb.Get(t.Context(), lease).Val() == holder {
 				require.NoError(t, s.rdb.Del(t.Context(), lease).Err())
 			}
-			for range 10 { // faster than they are delivered
-				claim()
-			}
+			claim(10) // faster than they are delivered
 			const message = "another process has taken over"
 			return strings.Count(one.problems.String()+two.problems.String(), message) == rounds
 		})
 		eventually(t, "delivered in order", h.took(claimed))
 	}
+
+	h.down.Store(true)
+	claim(20)
+	eventually(t, "stored", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") > 0 })
+	require.Equal(t, cmd.ExitOK, one.stop().code)
+	require.Equal(t, cmd.ExitOK, two.stop().code)
+	claim(20)
+	h.down.Store(false)
+	third := start(t, s.with(file), "webhooks")
+	eventually(t, "delivered", h.took(claimed))
+	require.Equal(t, cmd.ExitOK, third.stop().code)
+	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM consumer_groups WHERE name = 'webhooks'"), "it registered itself")
+	eventually(t, "nothing waits", func() bool { return s.number("SELECT COUNT(*) FROM webhook_events") == 0 })
 }
 
 func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
@@ -175,16 +151,6 @@ func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
 	require.Zero(t, s.number("SELECT COUNT(*) FROM webhook_events"))
 }
 
-func TestWebhooksRefusals(t *testing.T) {
-	t.Parallel()
-	requireRefusal(t, run(t, noOne, "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE")
-	s := newServers(t)
-	requireRefusal(t, run(t, s.with("DIBS_WEBHOOKS_FILE=/none"), "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE", "/none")
-	file := filepath.Join(t.TempDir(), "endpoints.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"endpoints":[{"name":"shop","url":"http://example.com"}]}`), 0o600))
-	requireRefusal(t, run(t, s.with("DIBS_WEBHOOKS_FILE="+file), "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE", "endpoint shop: url")
-}
-
 func TestWebhooksTest(t *testing.T) {
 	t.Parallel()
 	h, file := newHook(t)
@@ -194,4 +160,6 @@ func TestWebhooksTest(t *testing.T) {
 	requireRefusal(t, run(t, environ, "webhooks", "test"), cmd.ExitUsage, "ENDPOINT is missing")
 	h.down.Store(true)
 	requireRefusal(t, run(t, environ, "webhooks", "test", "shop"), cmd.ExitFailed, "answered 503")
+	require.NoError(t, os.WriteFile(strings.TrimPrefix(file, "DIBS_WEBHOOKS_FILE="), []byte(`{"endpoints":[{"name":"shop","url":"http://example.com"}]}`), 0o600))
+	requireRefusal(t, run(t, append(environ, noOne...), "webhooks"), cmd.ExitUsage, "DIBS_WEBHOOKS_FILE", "endpoint shop: url")
 }
