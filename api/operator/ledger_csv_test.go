@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"iter"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -56,5 +57,16 @@ func TestLedgerCSV_TextsOfUsersAreNoFormulas(t *testing.T) {
 			require.Equal(t, safe, lines[1][column])
 		}
 		require.Equal(t, "1..3", lines[1][15], "no date")
+	}
+}
+
+func TestWantsCSV(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]bool{
+		"": false, "text/csv": true, "Text/CSV; charset=utf-8": true, "text/csv;q=0": false, "text/csv;q=0.0, */*": false, "application/json": false,
+		"*/*": false, "application/json, text/csv;q=0.5": false, "application/json;q=0.4, text/csv;Q=0.5": true, "text/csvx": false,
+		"text/csv, application/json": true, "text/csv;q=x": false,
+	} {
+		require.Equal(t, want, wantsCSV(http.Header{"Accept": {accept}}), accept)
 	}
 }
