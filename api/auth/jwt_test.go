@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -287,33 +286,4 @@ func TestJWT_SettingsThatCannotWorkAreRefused(t *testing.T) {
 		jwt.Issuer, jwt.Audience = issuer, audience
 		require.NoError(t, auth.Door{Addr: ":80", TLS: true}.Check(auth.Tokens{JWT: jwt}), "JWTs alone keep the door")
 	}
-}
-
-// The cost of a verification, and of a cached token.
-func BenchmarkJWT(b *testing.B) {
-	es := newES256(b, "es")
-	file := filepath.Join(b.TempDir(), "jwks.json")
-	require.NoError(b, writeFile(file, keySetOf(b, es)))
-	g, err := auth.New(auth.Config{Addr: "127.0.0.1:80", Tokens: auth.Tokens{JWT: auth.JWT{File: file, Issuer: issuer, Audience: audience}}, Logger: quiet()})
-	require.NoError(b, err)
-	b.Run("first", func(b *testing.B) {
-		tokens := make([]string, b.N)
-		for i := range tokens {
-			tokens[i] = es.token(b, map[string]any{"jti": strconv.Itoa(i)}, nil)
-		}
-		b.ResetTimer()
-		for _, token := range tokens {
-			if _, p := g.Grant(b.Context(), "127.0.0.1:1", token); p != nil {
-				b.Fatal(p)
-			}
-		}
-	})
-	b.Run("again", func(b *testing.B) {
-		token := es.token(b, nil, nil)
-		for b.Loop() {
-			if _, p := g.Grant(b.Context(), "127.0.0.1:1", token); p != nil {
-				b.Fatal(p)
-			}
-		}
-	})
 }

@@ -37,6 +37,13 @@ const (
 	keyB = `{"kty":"EC","crv":"P-256","kid":"b","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`
 )
 
+// askingFrom is the source of keys behind a URL, which this transport answers.
+func askingFrom(site http.RoundTripper, maxAge time.Duration) *keyURL {
+	u := newKeyURL("https://id.example/keys", maxAge, slog.New(slog.DiscardHandler))
+	u.client.Transport = site
+	return u
+}
+
 func has(id string) func(*keySet) bool {
 	return func(s *keySet) bool {
 		for _, k := range s.all {
@@ -52,8 +59,7 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{}
-		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
-		u.client.Transport = s
+		u := askingFrom(s, DefaultKeysMaxAge)
 		ask := func(id string) *keySet {
 			keys, err := u.keys(context.Background(), has(id))
 			synctest.Wait()
@@ -106,8 +112,7 @@ func TestKeyURL_WithdrawnKeysAreOutInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{status: 200, body: `{"keys":[` + keyA + `,` + keyB + `]}`}
-		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
-		u.client.Transport = s
+		u := askingFrom(s, DefaultKeysMaxAge)
 		ask := func(id string) *keySet {
 			keys, err := u.keys(t.Context(), has(id))
 			require.NoError(t, err)
@@ -131,8 +136,7 @@ func TestKeyURL_KeysThatCannotBeReadAgainEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const maxAge = time.Hour
 		s := &site{status: 200, body: `{"keys":[` + keyA + `]}`}
-		u := newKeyURL("https://id.example/keys", maxAge, slog.New(slog.DiscardHandler))
-		u.client.Transport = s
+		u := askingFrom(s, maxAge)
 		ask := func() error {
 			_, err := u.keys(t.Context(), has("a"))
 			synctest.Wait()
@@ -169,8 +173,7 @@ func TestKeyURL_ManyAskOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{status: 200, body: `{"keys":[` + keyA + `]}`}
-		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
-		u.client.Transport = s
+		u := askingFrom(s, DefaultKeysMaxAge)
 		for range 100 {
 			go func() { _, _ = u.keys(context.Background(), has("a")) }()
 		}
@@ -191,8 +194,7 @@ func TestKeyURL_StaysOnHTTPS(t *testing.T) {
 		{[]string{"https://a.example", "http://b.example", "https://c.example"}, false},
 		{[]string{"https://a.example", "https://b.example", "https://c.example", "https://d.example"}, false},
 	} {
-		u := newKeyURL("https://id.example/keys", DefaultKeysMaxAge, slog.New(slog.DiscardHandler))
-		u.client.Transport = &redirecting{hops: c.hops}
+		u := askingFrom(&redirecting{hops: c.hops}, DefaultKeysMaxAge)
 		keys, err := u.keys(t.Context(), has("a"))
 		require.Equal(t, c.read, err == nil && has("a")(keys), c.hops)
 	}
