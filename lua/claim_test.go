@@ -106,3 +106,14 @@ func TestClocksThatDifferByDaysAreRefused(t *testing.T) {
 		require.Equal(t, before, snapshot(t.Context(), t, rdb))
 	})
 }
+
+// Another user who sends the same idempotency key, by chance or by
+// guess, makes a claim of its own.
+func TestAKeyIsItsUsers(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeClaimed, models.OutcomeReplayed},
+			b.outcomes(want("u", 1, "order-9001"), want("v", 2, "order-9001"), want("u", 1, "order-9001")))
+		require.EqualValues(t, 3, b.state().Taken)
+	})
+}

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,11 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
+	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/models"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")
+
+const parentA, parentB = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // oddUsers are legal user ids that JSON, Lua or a hash might garble.
 var oddUsers = []string{
@@ -120,22 +124,60 @@ func FuzzUserIDsSurviveTheEvent(f *testing.F) {
 		b.t = t
 		reply := b.claim(want(user, 1, strconv.Itoa(users)))[0]
 		require.Equal(t, user, reply.Claim.UserID)
-		require.Equal(t, user, b.lastEvent(t, reply.Claim.ID).UserID)
+		require.Equal(t, user, b.last().UserID)
 	})
 }
 
-// lastEvent finds an event near the end of a shared stream.
-func (b *bundle) lastEvent(t testing.TB, id string) models.Event {
-	t.Helper()
-	entries, err := b.rdb.XRevRangeN(t.Context(), b.keys.Stream, "+", "-", 20).Result()
-	require.NoError(t, err)
-	for _, entry := range entries {
-		if entry.Values["_watermill_message_uuid"] == id {
-			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
-			require.NoError(t, err)
-			return e
+// The event of a claim says that its answer waits for MySQL. So a claim
+// that was never answered can be distinguished.
+func TestClaimsOfModeMySQLSaySo(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		fast := b.claim(want("fast", 1, ""))
+		s, err := lua.New(rdb, lua.Options{
+			Clock: func() time.Time { return time.UnixMilli(b.ourMs.Load()) }, ServerClock: b.redisMs.Load, Durability: lua.MySQL,
+		})
+		require.NoError(t, err)
+		b.s = s
+		waits := b.claim(want("waits", 1, "key"), want("waits", 1, "key"))
+		events := b.events()
+		require.Equal(t, []string{"", models.ModeMySQL}, []string{events[0].Mode, events[1].Mode})
+		require.Equal(t, []bool{false, true}, []bool{events[0].IsAwaited(), events[1].IsAwaited()})
+		require.Equal(t, []int64{1, 1, 0}, []int64{fast[0].Epoch, waits[0].Epoch, waits[1].Epoch}, "a replay says nothing of the load")
+		b.requireBooks()
+	})
+}
+
+// Only traced claims that were taken have metadata, each its own, which
+// watermill and our consumers read.
+func TestATraceTravelsInTheMetadata(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.PerUser = 1 })
+		traced := func(user, parent string) lua.ClaimRequest {
+			req := want(user, 1, "")
+			req.TraceParent = parent
+			return req
 		}
-	}
-	require.Fail(t, "no such event", id)
-	return models.Event{}
+		b.claim(want("none", 1, ""), traced("ada", parentA), traced("ada", parentB), want("plain", 1, ""), traced("bob", parentB))
+		b.claim(want("later", 1, ""))
+		noTraces := []string{"x", "00-1;2=3-4", parentA[:52], strings.Repeat("0", 4000)}
+		for i, parent := range noTraces {
+			require.Equal(t, []models.Outcome{models.OutcomeClaimed}, b.outcomes(traced(fmt.Sprint("none", i), parent)))
+		}
+		b.requireBooks()
+		entries, err := rdb.XRange(t.Context(), b.keys.Stream, "-", "+").Result()
+		require.NoError(t, err)
+		var parents []string
+		for _, entry := range entries {
+			if !strings.Contains(entry.Values["payload"].(string), b.c.ID) {
+				continue
+			}
+			msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(entry.Values)
+			require.NoError(t, err)
+			parents = append(parents, msg.Metadata.Get("traceparent"))
+			require.Equal(t, msg.Metadata.Get("traceparent"), tracing.ParentIn(entry.Values["metadata"].(string)))
+			require.Equal(t, msg.Metadata.Get("traceparent") == "", entry.Values["metadata"] == "", "nothing where nothing is traced")
+		}
+		require.Equal(t, []string{"", parentA, "", parentB, "", "", "", "", ""}, parents, "the second of ada's was refused")
+	})
 }

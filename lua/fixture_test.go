@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,6 +37,8 @@ func eachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient))
 		test(t, patient(connect(t, testenv.Redis(t).URL())))
 	})
 }
+
+func isReal(t *testing.T) bool { return strings.HasSuffix(t.Name(), "/real") }
 
 // patient lets a client wait for a reply however busy the machine is.
 // Tests of sums can't have a timeout as an outcome.
@@ -175,6 +178,16 @@ func (b *bundle) events() []models.Event {
 		}
 	}
 	return events
+}
+
+// last is the newest event of the stream.
+func (b *bundle) last() models.Event {
+	b.t.Helper()
+	entries := b.rdb.XRevRangeN(b.t.Context(), b.keys.Stream, "+", "-", 1).Val()
+	require.Len(b.t, entries, 1)
+	e, err := models.DecodeEvent([]byte(entries[0].Values["payload"].(string)))
+	require.NoError(b.t, err)
+	return e
 }
 
 // requireBooks checks that counters and events

@@ -1,7 +1,7 @@
 package lua_test
 
 import (
-	"strings"
+	"math"
 	"testing"
 	"time"
 
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
+	"dibs/models"
 )
 
 func (b *bundle) read(group string, n int64) {
@@ -91,7 +92,7 @@ func TestGroupsAreAsFarAsTheyAcknowledged(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ids[1], page[0].ID)
 		require.Equal(t, ids[2], page[1].ID)
-		if strings.HasSuffix(t.Name(), "/real") { // the embedded one counts otherwise
+		if isReal(t) { // the embedded one counts otherwise
 			require.Equal(t, []int64{0, 3}, []int64{byName["fast"].Backlog, byName["slow"].Backlog})
 		}
 
@@ -114,7 +115,7 @@ func TestTrimBelowLeavesTheEntryAndThoseAfterIt(t *testing.T) {
 		n, err := b.s.TrimBelow(t.Context(), 0, ids[250], ids[len(ids)-1].Next(), 1000)
 		require.NoError(t, err)
 		require.Zero(t, n, "Redis lacks what MySQL has applied last")
-		if strings.HasSuffix(t.Name(), "/real") { // the embedded one trims to the entry
+		if isReal(t) { // the embedded one trims to the entry
 			n, err = b.s.TrimBelow(t.Context(), 0, ids[50], ids[len(ids)-1], 1000)
 			require.NoError(t, err)
 			require.Zero(t, n, "the first node is needed")
@@ -139,6 +140,12 @@ func TestTrimBelowLeavesTheEntryAndThoseAfterIt(t *testing.T) {
 	})
 }
 
+func TestNextID(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, lua.EntryID{Ms: 5, Seq: 8}, lua.EntryID{Ms: 5, Seq: 7}.Next())
+	require.Equal(t, lua.EntryID{Ms: 6}, lua.EntryID{Ms: 5, Seq: math.MaxUint64}.Next())
+}
+
 func TestAgeIsByRedisClock(t *testing.T) {
 	t.Parallel()
 	id := lua.EntryID{Ms: uint64(noon.UnixMilli())}
@@ -154,14 +161,30 @@ func TestConsumersOfAGroup(t *testing.T) {
 		require.Empty(t, none, "there is no group")
 		require.NoError(t, b.s.NewGroup(t.Context(), 0, "syncer"))
 		b.claim(want("ada", 1, ""), want("bob", 1, ""))
-		_, err = rdb.XReadGroup(t.Context(), &redis.XReadGroupArgs{
-			Group: "syncer", Consumer: "one", Streams: []string{lua.StreamKey(0), ">"}, Count: 1,
-		}).Result()
-		require.NoError(t, err)
+		b.read("syncer", 1)
 		readers, err := b.s.Consumers(t.Context(), 0, "syncer")
 		require.NoError(t, err)
 		require.Len(t, readers, 1)
 		require.Equal(t, "one", readers[0].Name)
 		require.EqualValues(t, 1, readers[0].Pending)
 	})
+}
+
+// A signal changes with the offset, by entry and
+// by event: Redis may give an entry id again.
+func TestSignals_ChangeWithTheOffset(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		s, err := lua.New(rdb, lua.Options{Partitions: 3})
+		require.NoError(t, err)
+		require.Equal(t, []string{"", ""}, s.Signaled(t.Context(), []int{0, 2}))
+		require.NoError(t, s.Signal(t.Context(), map[int]models.Offset{0: {EntryID: "1-0", EventID: "a"}, 1: {EntryID: "9-0"}}))
+		one := s.Signaled(t.Context(), []int{0, 2})
+		require.NotEmpty(t, one[0])
+		require.Empty(t, one[1])
+		require.NoError(t, s.Signal(t.Context(), map[int]models.Offset{0: {EntryID: "1-0", EventID: "b"}}))
+		require.NotEqual(t, one, s.Signaled(t.Context(), []int{0, 2}))
+	})
+	away, err := lua.New(connect(t, "redis://127.0.0.1:1"), lua.Options{})
+	require.NoError(t, err)
+	require.Equal(t, []string{""}, away.Signaled(t.Context(), []int{0}))
 }

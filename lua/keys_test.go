@@ -65,23 +65,6 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 	}
 }
 
-// Campaigns of one partition must not share
-// a key: an id has neither ":" nor braces.
-func TestNoTwoCampaignsShareAKey(t *testing.T) {
-	t.Parallel()
-	seen := map[string]string{}
-	for _, id := range []string{"a", "b", "a.users", "a-users", "users", "keys", "claims", "a.keys"} {
-		require.NoError(t, models.CheckCampaignID(id))
-		k := lua.KeysOf(id, 0)
-		for _, key := range []string{k.State, k.Users, k.Keys} {
-			require.Empty(t, seen[key], key)
-			seen[key] = id
-		}
-	}
-	require.Error(t, models.CheckCampaignID("a:users"))
-	require.Error(t, models.CheckCampaignID("a{b}"))
-}
-
 // Existing lots are found by these numbers.
 func TestPartitionOfNeverChanges(t *testing.T) {
 	t.Parallel()
@@ -91,18 +74,6 @@ func TestPartitionOfNeverChanges(t *testing.T) {
 		want       int
 	}{{"spring-sale", 1, 0}, {"spring-sale", 0, 0}, {"spring-sale", 16, 8}, {"a", 16, 12}, {"b", 16, 5}, {"b", 256, 165}} {
 		require.Equal(t, row.want, lua.PartitionOf(row.id, row.partitions), "%s of %d", row.id, row.partitions)
-	}
-}
-
-func TestCampaignsSpreadOverPartitions(t *testing.T) {
-	t.Parallel()
-	const campaigns, partitions = 16_000, 16
-	counts := make([]int, partitions)
-	for i := range campaigns {
-		counts[lua.PartitionOf(fmt.Sprintf("campaign-%d", i), partitions)]++
-	}
-	for p, n := range counts {
-		require.InDelta(t, campaigns/partitions, n, 150, "partition %d", p)
 	}
 }
 

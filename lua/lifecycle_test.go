@@ -64,11 +64,8 @@ func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
 		_, err = b.s.Adjust(t.Context(), b.c, &models.Definition{Version: b.c.Version, Name: "Gala"})
 		require.ErrorIs(t, err, lua.ErrAbsent)
 		require.Len(t, snapshot(t.Context(), t, rdb), 2, "and the stream, which has the definition")
-		entry := rdb.XRevRangeN(t.Context(), b.keys.Stream, "+", "-", 1).Val()[0]
-		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
-		require.NoError(t, err)
-		require.Equal(t, models.EventCampaignChanged, e.Type)
-		require.Equal(t, "Gala", e.Definition.Name)
+		require.Equal(t, models.EventCampaignChanged, b.last().Type)
+		require.Equal(t, "Gala", b.last().Definition.Name)
 	})
 }
 
@@ -89,5 +86,17 @@ func TestAdjustRefusesAnotherCampaignOfTheSameID(t *testing.T) {
 			require.ErrorIs(t, err, lua.ErrDamaged, name)
 		}
 		require.Equal(t, before, snapshot(t.Context(), t, rdb))
+	})
+}
+
+func TestCountClaimRecords(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		for _, want := range []int64{0, 3} {
+			n, err := b.s.CountClaimRecords(t.Context(), b.c.ID)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+			b.claim(wants("u", 3)...)
+		}
 	})
 }

@@ -1,9 +1,12 @@
 package lua_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -16,15 +19,6 @@ func (b *bundle) unchanged(name string, do func()) {
 	before := dump(b.t, b.rdb)
 	do()
 	require.Equal(b.t, before, dump(b.t, b.rdb), name)
-}
-
-func (b *bundle) last() models.EventType {
-	b.t.Helper()
-	entries := b.rdb.XRevRangeN(b.t.Context(), b.keys.Stream, "+", "-", 1).Val()
-	require.Len(b.t, entries, 1)
-	e, err := models.DecodeEvent([]byte(entries[0].Values["payload"].(string)))
-	require.NoError(b.t, err)
-	return e.Type
 }
 
 func (b *bundle) fence(token, how string) (lua.Fenced, error) {
@@ -117,7 +111,7 @@ func TestGeneration_StopsEveryScript(t *testing.T) {
 		one := b.taken(want("u", 1, ""))
 		_, _, err := b.s.NextGeneration(t.Context(), 0, 1)
 		require.NoError(t, err)
-		require.Equal(t, models.EventPartitionGeneration, b.last())
+		require.Equal(t, models.EventPartitionGeneration, b.last().Type)
 		lowered := *b.c
 		lowered.Version = 9
 		b.unchanged("each script", func() {
@@ -128,7 +122,7 @@ func TestGeneration_StopsEveryScript(t *testing.T) {
 		state := rdb.HGetAll(t.Context(), b.keys.State).Val()
 		_, err = b.s.Adjust(t.Context(), &lowered, nil)
 		require.ErrorIs(t, err, lua.ErrAbsent)
-		require.Equal(t, models.EventCampaignChanged, b.last(), "the stream alone has it")
+		require.Equal(t, models.EventCampaignChanged, b.last().Type, "the stream alone has it")
 		require.Equal(t, state, rdb.HGetAll(t.Context(), b.keys.State).Val())
 		require.Equal(t, []lua.Released{lua.ReleasedAway}, b.giveBack(one), "the event alone is added")
 		loaded, err := b.s.Load(t.Context(), b.c)
@@ -155,7 +149,7 @@ func TestLoad_IsTheTokensAndTheGenerations(t *testing.T) {
 		require.NoError(t, try())
 		st := b.state()
 		require.Equal(t, []int64{9, 12, 0}, []int64{st.Seq, st.Sold, st.Taken})
-		require.Equal(t, models.EventLotLoaded, b.last())
+		require.Equal(t, models.EventLotLoaded, b.last().Type)
 		require.ErrorIs(t, b.s.Resume(t.Context(), &load), lua.ErrOther, "it is live")
 	})
 }
@@ -203,7 +197,7 @@ func TestEvict_TakesWhatIsIdle(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, evict(time.Second), "the loader gave up")
 		require.Zero(t, rdb.Exists(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Val())
-		require.Equal(t, models.EventLotEvicted, b.last())
+		require.Equal(t, models.EventLotEvicted, b.last().Type)
 		require.True(t, evict(time.Second), "MySQL is told so of one that is gone")
 	})
 }
@@ -215,4 +209,67 @@ func TestEvict_LeavesWhatIsToBegin(t *testing.T) {
 		b.redisMs.Add(time.Minute.Milliseconds())
 		require.False(t, evict(t, b.s, b.c, time.Second))
 	})
+}
+
+// Each number of a position reveals a rollback by itself.
+func TestClaim_ComparesWhatTheCallerSaw(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		for _, one := range []struct {
+			more lua.Position
+			want models.Outcome
+		}{
+			{lua.Position{}, models.OutcomeClaimed},
+			{lua.Position{Epoch: 1}, models.OutcomeRolledBack},
+			{lua.Position{Seq: 1}, models.OutcomeRolledBack},
+			{lua.Position{Units: 1}, models.OutcomeRolledBack},
+		} {
+			b := newBundle(t, rdb, nil)
+			b.claim(want("u", 3, "k"))
+			state := b.state()
+			at := state.Position()
+			seen := lua.Position{Epoch: at.Epoch + one.more.Epoch, Seq: at.Seq + one.more.Seq, Units: at.Units + one.more.Units}
+			replies, _, err := b.s.ClaimAfter(t.Context(), b.meta, seen, wants("v", 1))
+			require.NoError(t, err)
+			require.Equal(t, one.want, replies[0].Outcome, "%+v", one.more)
+		}
+	})
+}
+
+func TestTogether_EachHasItsOwnOutcome(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		cs := []models.Campaign{*b.c, *b.c, *b.c}
+		cs[0].ID += "a"
+		cs[1].ID += "b"
+		require.NoError(t, rdb.ScriptFlush(t.Context()).Err(), "a redis that forgot the scripts is told them")
+		fenced, errs := b.s.Fence(t.Context(), "one", lua.FenceAway, []string{cs[0].ID, cs[1].ID, cs[2].ID})
+		require.NoError(t, errors.Join(errs...))
+		require.Equal(t, []lua.Held{lua.HeldNothing, lua.HeldNothing, lua.HeldLive}, []lua.Held{fenced[0].Held, fenced[1].Held, fenced[2].Held})
+		loads := make([]lua.Load, len(cs))
+		for i := range cs {
+			loads[i] = lua.Load{Campaign: &cs[i], Token: "one"}
+		}
+		loads[1].Generation = 5
+		errs = b.s.LoadAll(t.Context(), loads)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], lua.ErrGeneration)
+		require.ErrorIs(t, errs[2], lua.ErrOther)
+		require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+		evicted, errs := b.s.Evict(t.Context(), cs, 0)
+		require.NoError(t, errors.Join(errs...))
+		require.Equal(t, []bool{true, false, true}, evicted, "someone loads the second")
+	})
+}
+
+func TestTogether_ARedisThatIsNotThereIsNoOutcome(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t, connect(t, "redis://"+miniredis.RunT(t).Addr()), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, errs := b.s.Fence(ctx, "one", lua.FenceAway, []string{b.c.ID})
+	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
+	require.NoError(t, b.rdb.Close())
+	_, errs = b.s.Fence(t.Context(), "one", lua.FenceAway, []string{b.c.ID, "other"})
+	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
+	require.ErrorIs(t, errs[1], lua.ErrUnavailable)
 }

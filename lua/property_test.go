@@ -421,9 +421,12 @@ func (p *player) checkEvents() error {
 
 func TestScriptIsTheModel(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		games := boundaries()
 		for midnight := range midnights {
-			for i, game := range boundaries() {
-				require.NoError(t, play(t.Context(), rdb, fmt.Sprintf("-end-%d-%d", midnight, i), midnight, game, nil))
+			for i, game := range games {
+				if isReal(t) || i == midnight%len(games) { // the embedded one is slow
+					require.NoError(t, play(t.Context(), rdb, fmt.Sprintf("-end-%d-%d", midnight, i), midnight, game, nil))
+				}
 			}
 		}
 		for round := range testenv.Pick(1, 100) {
@@ -513,10 +516,12 @@ func boundaries() (games [][]step) {
 			step{Kind: "boundary", Per: end}, one, one,
 			step{Kind: "boundary", Per: models.PerMonth}, one, step{Kind: "boundary", Per: end, Before: 1}, one,
 			step{Kind: "boundary", Per: end, Before: 1}, one, one, step{Kind: "clock", ClockMinutes: 24 * 60}, one,
-			step{Kind: "reload"}, one,
+			step{Kind: "reload"}, one, step{Kind: "release"}, one,
 		))
 	}
-	return games
+	return append(games, ofOne( // the last moment of a campaign
+		step{Kind: "adjust", Total: 30, Status: models.StatusOpen, EndsIn: 1}, step{Kind: "clock", ClockMinutes: 60}, one,
+	))
 }
 
 func ofOne(steps ...step) (game []step) {

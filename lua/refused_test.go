@@ -62,8 +62,11 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 			err := writable(t, b.s)
 			require.ErrorIs(t, err, lua.ErrUnavailable)
 			require.ErrorContains(t, err, row.word)
-			b.requireUnwritable(row.word, releases)
-			p.requireUnwritable(row.word)
+			for name, write := range writes(b, p, releases) {
+				err := write()
+				require.ErrorIs(t, err, lua.ErrUnavailable, name)
+				require.ErrorContains(t, err, row.word, name)
+			}
 			require.Equal(t, before, server.Dump(t.Context()))
 			require.Equal(t, []models.Outcome{models.OutcomeReplayed}, b.outcomes(known), "what writes nothing goes on")
 
@@ -107,37 +110,22 @@ func TestWritableLeavesNothingBehind(t *testing.T) {
 	require.ErrorIs(t, writable(t, s), lua.ErrUnavailable)
 }
 
-// requireUnwritable calls every script that writes. Each must return
-// ErrUnavailable with Redis' word.
-func (b *bundle) requireUnwritable(word string, releases []lua.Release) {
-	b.t.Helper()
-	_, err := b.s.Release(b.t.Context(), b.c, releases)
-	require.ErrorIs(b.t, err, lua.ErrUnavailable)
-	require.ErrorContains(b.t, err, word)
-	for _, n := range []int{1, 3} {
-		_, _, err := b.s.Claim(b.t.Context(), b.meta, wants("new", n))
-		require.ErrorIs(b.t, err, lua.ErrUnavailable)
-		require.ErrorContains(b.t, err, word)
-	}
-	c := *b.c
-	c.Version++
-	_, err = b.s.Adjust(b.t.Context(), &c, nil)
-	require.ErrorIs(b.t, err, lua.ErrUnavailable)
-	c.ID += "-other"
-	_, err = b.s.Load(b.t.Context(), &c)
-	require.ErrorIs(b.t, err, lua.ErrUnavailable)
-	require.ErrorContains(b.t, err, word)
-}
-
-func (p *packets) requireUnwritable(word string) {
-	p.t.Helper()
-	_, _, err := p.s.Claim(p.t.Context(), p.meta, wants("new", 1))
-	require.ErrorIs(p.t, err, lua.ErrUnavailable)
-	require.ErrorContains(p.t, err, word)
+// writes are calls of all scripts that write, by name.
+func writes(b *bundle, p *packets, releases []lua.Release) map[string]func() error {
+	ctx := b.t.Context()
+	lowered, other := *b.c, *b.c
+	lowered.Version, lowered.Total, lowered.LowStockAt = 2, 0, 5 // crosses both lines
+	other.ID += "-other"
 	push := &lua.Push{Epoch: 1, After: 1, Upto: 2, Units: 1, Packets: []models.Packet{{ID: "c", Amount: 3}}}
-	_, err = p.s.Push(p.t.Context(), p.c.ID, push)
-	require.ErrorIs(p.t, err, lua.ErrUnavailable)
-	require.ErrorContains(p.t, err, word)
+	return map[string]func() error{
+		"a claim":      func() error { _, _, err := b.s.Claim(ctx, b.meta, wants("new", 1)); return err },
+		"three claims": func() error { _, _, err := b.s.Claim(ctx, b.meta, wants("new", 3)); return err },
+		"a packet":     func() error { _, _, err := p.s.Claim(ctx, p.meta, wants("new", 1)); return err },
+		"releases":     func() error { _, err := b.s.Release(ctx, b.c, releases); return err },
+		"a change":     func() error { _, err := b.s.Adjust(ctx, &lowered, nil); return err },
+		"a push":       func() error { _, err := p.s.Push(ctx, p.c.ID, push); return err },
+		"a load":       func() error { _, err := b.s.Load(ctx, &other); return err },
+	}
 }
 
 func set(name, value string) func(t *testing.T, rdb redis.UniversalClient) {

@@ -96,3 +96,14 @@ func TestReleaseRefusesWhatItDoesNotKnow(t *testing.T) {
 		require.Equal(t, []lua.Released{lua.ReleasedNow}, b.giveBack(good), "a closed campaign's claims end, too")
 	})
 }
+
+// A claim frees no more than is taken: a lower
+// counter is damaged, and must not go below 0.
+func TestAReleaseOfMoreThanIsTakenIsDamage(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		two := b.taken(want("u", 2, ""))
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "taken", 1).Err())
+		b.unchanged("one is taken", func() { require.Equal(t, []lua.Released{lua.ReleasedDamaged}, b.giveBack(two)) })
+	})
+}

@@ -81,3 +81,42 @@ func TestFence_TakesALotThatAClockThatWasAheadLeft(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+func TestLock_ThatIsLostIsGivenUpAtOnce(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	s, err := lua.New(rdb, lua.Options{})
+	require.NoError(t, err)
+	lock, err := s.LockLeader(t.Context(), "one", 300*time.Millisecond)
+	require.NoError(t, err)
+	require.NoError(t, rdb.Set(t.Context(), lua.LeaderKey, "another's", 0).Err())
+	err = lock.RenewUntil(t.Context())
+	require.ErrorIs(t, err, lua.ErrLocked)
+	require.NotContains(t, err.Error(), "could not be renewed")
+}
+
+func TestOneHoldsTheLeadersLease(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		leader := func() string {
+			name, err := b.s.Leader(t.Context())
+			require.NoError(t, err)
+			return name
+		}
+		require.Empty(t, leader())
+		lease, err := b.s.LockLeader(t.Context(), "one", time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, "one", leader())
+		_, err = b.scripts().LockLeader(t.Context(), "one", time.Minute)
+		require.ErrorIs(t, err, lua.ErrLocked)
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, rdb.Del(t.Context(), lua.LeaderKey).Err())
+		require.ErrorIs(t, lease.Renew(t.Context()), lua.ErrLocked, "it ran out")
+		_, err = b.scripts().LockLeader(t.Context(), "one", time.Minute)
+		require.NoError(t, err)
+		require.ErrorIs(t, lease.Renew(t.Context()), lua.ErrLocked, "it is another's")
+		require.NoError(t, lease.Release(t.Context()))
+		_, err = b.s.LockLeader(t.Context(), "one", time.Minute)
+		require.ErrorIs(t, err, lua.ErrLocked, "who lost it does not give it back for another")
+	})
+}
