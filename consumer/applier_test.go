@@ -141,7 +141,7 @@ func (a *applierRole) eventually(t *testing.T, n int) {
 func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		log := &memoryLog{}
+		log := &memoryLog{refuse: true} // the first read comes again
 		a := startApplier(t, rdb, log, asIs)
 		for n := range 500 {
 			a.claim(t, n%2, n)
@@ -197,23 +197,6 @@ func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 40, groups[0].Lag, "after a trim, too")
 	require.Equal(t, "one", rdb.XInfoConsumers(t.Context(), lua.StreamKey(0), models.GroupSyncer).Val()[0].Name)
-}
-
-func TestApplier_ARefusedReadComesAgain(t *testing.T) {
-	t.Parallel()
-	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		log := &memoryLog{}
-		a := startApplier(t, rdb, log, asIs)
-		a.claim(t, 0, 0)
-		a.eventually(t, 1)
-		log.mu.Lock()
-		log.refuse = true
-		log.mu.Unlock()
-		for n := 1; n < 50; n++ {
-			a.claim(t, 0, n)
-		}
-		a.eventually(t, 50)
-	})
 }
 
 // Redis lost the newest entries and has others since, some under the

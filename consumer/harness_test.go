@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -74,4 +75,34 @@ func ensureGroups(ctx context.Context, rdb redis.UniversalClient, partitions int
 		}
 	}
 	return nil
+}
+
+// unreadable are entries without an event, each for another reason.
+var unreadable = [][]any{
+	{"junk", "a\x00b", "payload", "{"},
+	{"_watermill_message_uuid", "bad", "metadata", "not msgpack", "payload", "{}"},
+}
+
+// role is common to tests of a reader of two partitions. Its keys are
+// the real ones, so each needs its own Redis.
+type role struct {
+	rdb redis.UniversalClient
+	reg *prometheus.Registry
+}
+
+func (r *role) claim(t *testing.T, partition, n int) {
+	t.Helper()
+	payload := fmt.Sprintf(benchPayload, n, n, n+1)
+	require.NoError(t, r.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(partition), Values: []any{
+		"_watermill_message_uuid", claimID(n), "metadata", "", "payload", payload}}).Err())
+}
+
+func (r *role) pending(t *testing.T, group string) (n int64) {
+	t.Helper()
+	for p := range 2 {
+		pending, err := r.rdb.XPending(context.Background(), lua.StreamKey(p), group).Result()
+		require.NoError(t, err)
+		n += pending.Count
+	}
+	return n
 }

@@ -116,7 +116,7 @@ func TestService_RetriesParksAndGoesOn(t *testing.T) {
 		books := &ledger{says: func(e models.Event, attempt int) error {
 			switch {
 			case e.ID == claimID(0):
-				return errAway // for ever
+				return errAway
 			case e.ID == claimID(1):
 				return consumer.Permanent(errors.New("no such account"))
 			case e.ID == claimID(2) && attempt < 4:
@@ -126,44 +126,28 @@ func TestService_RetriesParksAndGoesOn(t *testing.T) {
 			}
 			return nil
 		}}
-		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
+		s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.Attempts = books.handle, 6 })
 		for n := range 200 {
 			s.claim(t, n%2, n)
 		}
 		require.Eventually(t, func() bool { return books.count() == 198 }, patience, 2*time.Millisecond, "all but two are taken, whatever the first says")
 		require.Equal(t, 4, books.triesOf(claimID(2)))
 		require.Equal(t, 2, books.triesOf(claimID(3)))
-		list := s.eventuallyParked(t, 1)
-		require.Equal(t, claimID(1), list[0].EventID)
-		require.Equal(t, "consumer: permanent: no such account", list[0].Reason)
-		require.EqualValues(t, 1, list[0].Attempts)
-		require.Equal(t, 1, list[0].Partition)
-		require.WithinDuration(t, time.Now(), list[0].At.Time, time.Minute)
-		require.Contains(t, list[0].Payload, claimID(1))
-		s.eventuallyPending(t, 1) // the one that is retried
-		require.Eventually(t, func() bool { return books.triesOf(claimID(0)) > 5 }, patience, time.Millisecond)
-	})
-}
-
-func TestService_BoundedAttemptsPark(t *testing.T) {
-	t.Parallel()
-	rdb := testenv.Redis(t).Client()
-	books := &ledger{says: func(e models.Event, _ int) error {
-		if e.ID == claimID(7) {
-			return errAway
+		parked := map[string]consumer.Parked{}
+		for _, p := range s.eventuallyParked(t, 2) {
+			parked[p.EventID] = p
 		}
-		return nil
-	}}
-	s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.Attempts = books.handle, 3 })
-	for n := range 10 {
-		s.claim(t, 0, n)
-	}
-	list := s.eventuallyParked(t, 1)
-	require.Equal(t, "consumer: permanent: gave up after 3 attempts: the ledger is away", list[0].Reason)
-	require.EqualValues(t, 3, list[0].Attempts)
-	s.eventuallyPending(t, 0)
-	require.Equal(t, 9, books.count())
-	require.Equal(t, 3, books.triesOf(claimID(7)))
+		require.Equal(t, "consumer: permanent: gave up after 6 attempts: the ledger is away", parked[claimID(0)].Reason)
+		require.EqualValues(t, 6, parked[claimID(0)].Attempts)
+		require.Equal(t, 6, books.triesOf(claimID(0)))
+		p := parked[claimID(1)]
+		require.Equal(t, "consumer: permanent: no such account", p.Reason)
+		require.EqualValues(t, 1, p.Attempts)
+		require.Equal(t, 1, p.Partition)
+		require.WithinDuration(t, time.Now(), p.At.Time, time.Minute)
+		require.Contains(t, p.Payload, claimID(1))
+		s.eventuallyPending(t, 0)
+	})
 }
 
 func TestService_AMessageThatRedisDoesNotParkIsNotAcked(t *testing.T) {
@@ -360,4 +344,123 @@ func TestServiceConfig_NamesTheFieldItRefuses(t *testing.T) {
 		_, err := consumer.New(good)
 		require.NoError(t, err)
 	}
+}
+
+// An event is delivered once MySQL has applied it. The signal for an
+// entry that Redis has lost since proves nothing.
+func TestService_HandsOutWhatMySQLHas(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	scripts, err := lua.New(rdb, lua.Options{Partitions: 2})
+	require.NoError(t, err)
+	books := &ledger{}
+	s := startService(t, rdb, func(cfg *consumer.Config) {
+		cfg.Handle = books.handle
+		cfg.ReadAhead = false
+	})
+	for n := range 3 {
+		s.claim(t, 0, n)
+	}
+	entries, err := rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
+	require.NoError(t, err)
+	require.Len(t, entries, 3)
+	isApplied := consumer.IsApplied(rdb)
+	for _, told := range []struct {
+		entry int
+		event string
+		is    bool
+	}{
+		{1, lua.EventIDOf(&entries[1]), false},
+		{2, "an event that redis has lost", false},
+		{2, lua.EventIDOf(&entries[2]), true},
+	} {
+		require.False(t, isApplied(t.Context(), lua.StreamKey(0), entries[2].ID))
+		require.Zero(t, books.count())
+		require.NoError(t, scripts.Signal(t.Context(), map[int]models.Offset{0: {EntryID: entries[told.entry].ID, EventID: told.event}}))
+		require.Equal(t, told.is, isApplied(t.Context(), lua.StreamKey(0), entries[2].ID))
+	}
+	require.Eventually(t, func() bool { return books.count() == 3 }, patience, time.Millisecond)
+}
+
+// The waits between attempts grow, other events continue, and a stop
+// does not wait for the next attempt.
+func TestService_WaitsLongerAndLongerAndAStopDoesNotWait(t *testing.T) {
+	t.Parallel()
+	rdb := testenv.Redis(t).Client()
+	attempts := make(chan time.Time, 100)
+	s := startService(t, rdb, func(c *consumer.Config) {
+		c.Backoff = consumer.Backoff{Initial: 40 * time.Millisecond, Max: time.Hour}
+		c.CloseTimeout = patience
+		c.Handle = func(_ context.Context, e models.Event, _ []byte) error {
+			if e.ID != claimID(0) {
+				return nil
+			}
+			attempts <- time.Now()
+			return errAway
+		}
+	})
+	for n := range 10 {
+		s.claim(t, 0, n)
+	}
+	var at []time.Time
+	for range 6 {
+		at = append(at, <-attempts)
+	}
+	require.Greater(t, at[5].Sub(at[4]), at[1].Sub(at[0]))
+	require.Greater(t, at[5].Sub(at[4]), 300*time.Millisecond, "the fifth wait is 640 ms, give or take half")
+	s.eventuallyPending(t, 1)
+	begun := time.Now()
+	s.stop()
+	require.Less(t, time.Since(begun), 5*time.Second)
+	require.EqualValues(t, 1, s.pending(t, "ledger"))
+}
+
+func TestConsumer_UnreadableEntriesAreParkedAndTheRestGoesOn(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		add := func(values ...any) string {
+			id, err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: values}).Result()
+			require.NoError(t, err)
+			return id
+		}
+		claim := func(n int) {
+			add("_watermill_message_uuid", fmt.Sprint(n), "metadata", "", "payload", fmt.Sprintf(benchPayload, n, n, n+1))
+		}
+		claim(0)
+		first := add(unreadable[0]...)
+		add(unreadable[1]...)
+		claim(1)
+		books := &ledger{}
+		startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
+		var parked []redis.XMessage
+		require.Eventually(t, func() bool {
+			parked, _ = rdb.XRange(context.Background(), lua.ParkedKey(0, "ledger"), "-", "+").Result()
+			pending, err := rdb.XPending(context.Background(), lua.StreamKey(0), "ledger").Result()
+			return len(parked) == 2 && books.count() == 2 && err == nil && pending.Count == 0
+		}, patience, time.Millisecond)
+		if parked[0].Values["_dibs_id"] != first { // each is parked by itself
+			parked[0], parked[1] = parked[1], parked[0]
+		}
+		require.Contains(t, parked[0].Values["_dibs_reason"], "uuid key is missing")
+		require.Equal(t, map[string]any{
+			"_dibs_id": first, "_dibs_group": "ledger", "_dibs_reason": parked[0].Values["_dibs_reason"], "_dibs_tries": "0",
+			"_dibs_at": parked[0].Values["_dibs_at"], "junk": "a\x00b", "payload": "{",
+		}, parked[0].Values)
+		require.Equal(t, "not msgpack", parked[1].Values["metadata"])
+		require.Contains(t, parked[1].Values["_dibs_reason"], "models: bad event")
+	})
+}
+
+func TestCheckPartitions_RefusesToLeaveAStreamUnread(t *testing.T) {
+	t.Parallel()
+	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
+		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 1))
+		require.NoError(t, ensureGroups(t.Context(), rdb, 3, "finance"))
+		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 1), "no event was ever in them")
+		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(2), Values: []any{"payload", "1"}}).Err())
+		require.NoError(t, consumer.CheckPartitions(t.Context(), rdb, 3))
+		err := consumer.CheckPartitions(t.Context(), rdb, 2)
+		require.ErrorIs(t, err, consumer.ErrConfig)
+		require.ErrorContains(t, err, "Partitions is 2, but there are events in dibs:{p2}:claims")
+	})
 }

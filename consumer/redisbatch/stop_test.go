@@ -56,6 +56,7 @@ func TestSubscriber_StopGivesUpAfterCloseTimeoutAndAnotherTakesOverAtOnce(t *tes
 		ctx, cancel := context.WithCancel(t.Context())
 		messages, err := f.subscriber(cfg).Subscribe(ctx, f.stream)
 		require.NoError(t, err)
+		next(t, messages).Nack() // so each comes again by itself
 		stuck := next(t, messages)
 		cancel()
 		late := time.After(patience)
