@@ -147,33 +147,31 @@ func TestCloser_ReturnsPacketsBehindHoles(t *testing.T) {
 
 func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
 	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		h, _ := clocked(t, db)
-		coupon := h.Create(10, func(c *models.Campaign) { c.SenderID = "boss" })
-		orphan := h.Create(0, func(c *models.Campaign) { c.Kind, c.PerUser = models.KindPacket, 1 })
-		taken := h.OpenPackets(syncertest.ListOf("x", 3))
-		never := syncertest.CampaignOf("never", 5)
-		_, _, err := syncertest.NewCampaigns(t, db, h.Scripts).Create(t.Context(), never)
-		require.NoError(t, err)
-		h.AddPackets(orphan, syncertest.ListOf("x", 4))
-		for _, id := range []string{coupon, orphan, taken} {
-			h.Take(id, syncertest.Asks("u", 3)...)
-			h.Shut(id)
-		}
-		h.Shut("never")
-		h.Sync()
-		require.Equal(t, 4, endAll(h, closer(h, 0)))
-		for id, left := range map[string]int64{coupon: 7, orphan: 1, taken: 0, "never": 5} {
-			ends := ends(h, id)
-			require.Len(t, ends, 1)
-			end := ends[resolve.ClosedEventID(id)]
-			require.Nil(t, end.Amount)
-			require.Equal(t, left, *end.Remaining, id)
-		}
-		for _, p := range syncertest.PacketsOf(t, db, orphan) {
-			require.Nil(t, p.ReturnedAt, "there is no one to return it to")
-		}
-	})
+	h := syncertest.NewStack(t)
+	coupon := h.Create(10, func(c *models.Campaign) { c.SenderID = "boss" })
+	orphan := h.Create(0, func(c *models.Campaign) { c.Kind, c.PerUser = models.KindPacket, 1 })
+	taken := h.OpenPackets(syncertest.ListOf("x", 3))
+	never := syncertest.CampaignOf("never", 5)
+	_, _, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Create(t.Context(), never)
+	require.NoError(t, err)
+	h.AddPackets(orphan, syncertest.ListOf("x", 4))
+	for _, id := range []string{coupon, orphan, taken} {
+		h.Take(id, syncertest.Asks("u", 3)...)
+		h.Shut(id)
+	}
+	h.Shut("never")
+	h.Sync()
+	require.Equal(t, 4, endAll(h, closer(h, 0)))
+	for id, left := range map[string]int64{coupon: 7, orphan: 1, taken: 0, "never": 5} {
+		ends := ends(h, id)
+		require.Len(t, ends, 1)
+		end := ends[resolve.ClosedEventID(id)]
+		require.Nil(t, end.Amount)
+		require.Equal(t, left, *end.Remaining, id)
+	}
+	for _, p := range syncertest.PacketsOf(t, h.DB, orphan) {
+		require.Nil(t, p.ReturnedAt, "there is no one to return it to")
+	}
 }
 
 // It is in Redis, was evicted, or lost its keys. Its rest returns only
@@ -255,35 +253,33 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 
 func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
 	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		h, _ := clocked(t, db)
-		for _, where := range []struct {
-			step string
-			nth  int
-		}{{"returned", 1}, {"returned", 3}, {"end noted", 1}, {"outbox written", 1}, {"committed", 1}, {"applied", 1}} {
-			id := h.OpenPackets(syncertest.ListOf("x", 10))
-			h.Take(id, syncertest.Asks("u", 4)...)
-			h.Shut(id)
-			h.Sync()
-			seen := 0
-			dying := resolve.FinalizerWithStep(closer(h, 3), func(step string) {
-				if step == where.step {
-					if seen++; seen == where.nth {
-						panic(syncertest.Died{})
-					}
+	h := syncertest.NewStack(t)
+	for _, where := range []struct {
+		step string
+		nth  int
+	}{{"returned", 1}, {"returned", 3}, {"end noted", 1}, {"outbox written", 1}, {"committed", 1}, {"applied", 1}} {
+		id := h.OpenPackets(syncertest.ListOf("x", 10))
+		h.Take(id, syncertest.Asks("u", 4)...)
+		h.Shut(id)
+		h.Sync()
+		seen := 0
+		dying := resolve.FinalizerWithStep(closer(h, 3), func(step string) {
+			if step == where.step {
+				if seen++; seen == where.nth {
+					panic(syncertest.Died{})
 				}
-			})
-			require.PanicsWithValue(t, syncertest.Died{}, func() { _, _ = dying.Finalize(t.Context()) }, where.step)
-			var g errgroup.Group
-			for range 3 {
-				g.Go(func() error { _, err := closer(h, 3).Finalize(t.Context()); return err })
 			}
-			require.NoError(t, g.Wait(), where.step)
-			relayAll(h)
-			h.Sync()
-			requireEnded(h, id, 4)
+		})
+		require.PanicsWithValue(t, syncertest.Died{}, func() { _, _ = dying.Finalize(t.Context()) }, where.step)
+		var g errgroup.Group
+		for range 3 {
+			g.Go(func() error { _, err := closer(h, 3).Finalize(t.Context()); return err })
 		}
-	})
+		require.NoError(t, g.Wait(), where.step)
+		relayAll(h)
+		h.Sync()
+		requireEnded(h, id, 4)
+	}
 }
 
 // forgetfulRedis returns a function that restores Redis' present state,

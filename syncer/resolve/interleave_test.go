@@ -192,6 +192,16 @@ func play(schedule []int, run [3]func(a *actor)) (results [3]models.Resolved, er
 // expirer have the outcome of some serial order.
 func TestDecisions_EveryInterleavingIsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
+	for i, x := range acts {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			interleave(t, x, acts[i:])
+		})
+	}
+}
+
+func interleave(t *testing.T, x act, others []act) {
+	t.Helper()
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	// what is reopened, at this machine's time, is due much later
 	ms.Add(-12 * time.Hour.Milliseconds())
@@ -199,7 +209,7 @@ func TestDecisions_EveryInterleavingIsOneAfterTheOther(t *testing.T) {
 	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	cleaner := resolver(h)
 	played := 0
-	one := func(isRedeemed bool, x, y act, schedule []int) {
+	one := func(isRedeemed bool, y act, schedule []int) {
 		claim := h.Take(id, syncertest.Asks(fmt.Sprint("u", played), 1)...)[0]
 		played++
 		start := aClaim{status: models.ClaimClaimed}
@@ -245,11 +255,15 @@ func TestDecisions_EveryInterleavingIsOneAfterTheOther(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	for i, x := range acts {
-		for _, y := range acts[i:] {
-			for _, schedule := range schedules() {
-				one(false, x, y, schedule)
-				one(true, x, y, schedule)
+	for _, y := range others {
+		canReopen := x.name == "reopen" || y.name == "reopen"
+		for _, schedule := range schedules() {
+			if x.name == y.name && slices.Index(schedule, 0) > slices.Index(schedule, 1) {
+				continue // another schedule is the same with the two swapped
+			}
+			one(false, y, schedule)
+			if canReopen || slices.Index(schedule, 2) == 4 { // else the expirer finds nothing
+				one(true, y, schedule)
 			}
 		}
 	}

@@ -1,18 +1,17 @@
 package resolve_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/resolve"
-	"dibs/syncer/writer"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -30,37 +29,24 @@ func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	return row.ID
 }
 
-func streamed(t testing.TB, server *testenv.RedisServer) []string {
-	t.Helper()
-	entries, err := server.Client().XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
-	require.NoError(t, err)
-	var ids []string
-	for _, entry := range entries {
-		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
-		require.NoError(t, err)
-		if e.Type == models.EventLotLoaded || e.Type == models.EventCampaignChanged {
-			continue
-		}
-		require.Equal(t, e.ID, entry.Values["_watermill_message_uuid"])
-		ids = append(ids, e.ID)
-	}
-	return ids
-}
-
 // Young rows are left to their writer. The rest is delivered, oldest
 // first. A bad row is counted, and tried ever less often.
 func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		server := testenv.Redis(t)
-		scripts, err := lua.New(server.Client(), lua.Options{})
-		require.NoError(t, err)
+		h, _ := clocked(t, db)
+		told := func() (ids []string) {
+			for _, e := range allEvents(h) {
+				ids = append(ids, e.ID)
+			}
+			return ids
+		}
 		reg := prometheus.NewRegistry()
-		r := resolve.Eager(resolve.NewRelay(db, scripts, reg))
+		r := resolve.Eager(resolve.NewRelay(db, h.Scripts, reg))
 		ids := []string{putEvent(t, db, "a"), putEvent(t, db, "b"), putEvent(t, db, "a")}
 		minuteAgo := time.Now().Add(-time.Minute).UTC().Format(sqlstore.TimeLayout)
 		require.NoError(t, db.Exec("UPDATE outbox SET created_at = ?", minuteAgo).Error)
-		n, err := resolve.RelayAfter(resolve.NewRelay(db, scripts, nil), time.Hour).Relay(t.Context())
+		n, err := resolve.RelayAfter(resolve.NewRelay(db, h.Scripts, nil), time.Hour).Relay(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)
 		// The row of a newer program is unknown, and blocks no other.
@@ -68,7 +54,7 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 		n, err = r.Relay(t.Context())
 		require.ErrorContains(t, err, "unknown kind of row")
 		require.Equal(t, 2, n)
-		require.Equal(t, []string{ids[0], ids[2]}, streamed(t, server))
+		require.Equal(t, []string{ids[0], ids[2]}, told())
 		_, err = r.Relay(t.Context())
 		require.NoError(t, err, "the row waits")
 		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
@@ -76,17 +62,16 @@ func TestRelay_TellsWhatIsLeftOldestFirstAndOnce(t *testing.T) {
 # TYPE dibs_outbox_damaged_rows gauge
 dibs_outbox_damaged_rows 1
 `), "dibs_outbox_damaged_rows"))
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-		syncertest.SyncStreams(t, db, server.Client(), scripts, w)
+		h.Sync()
 		require.Equal(t, int64(1), syncertest.Unapplied(t, db))
 		require.NoError(t, db.Exec("UPDATE outbox SET kind = 'event' WHERE id = ?", ids[1]).Error)
 		resolve.Hurry(r)
 		for range 2 {
 			_, err = r.Relay(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, []string{ids[0], ids[2], ids[1]}, streamed(t, server))
+			require.Equal(t, []string{ids[0], ids[2], ids[1]}, told())
 		}
-		syncertest.SyncStreams(t, db, server.Client(), scripts, w)
+		h.Sync()
 		require.Zero(t, syncertest.Unapplied(t, db))
 	})
 }
@@ -162,4 +147,62 @@ func TestRelay_ARowStaysUntilItsEntryIsApplied(t *testing.T) {
 	require.Len(t, redeemed(), 1)
 	h.Sync()
 	require.Zero(t, syncertest.Unapplied(t, h.DB))
+}
+
+func TestRelay_AClockThatIsWrongDelaysNoRow(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, _ := clocked(t, db)
+		for _, off := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
+			id := putEvent(t, db, "a")
+			require.NoError(t, db.Model(&models.OutboxRow{}).Where("id = ?", id).Update("created_at", time.Now().Add(off).UTC()).Error)
+		}
+		n, err := resolve.NewRelay(db, h.Scripts, nil).Relay(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 2, n)
+	})
+}
+
+// No claim of a closed campaign detects that Redis lost the users'
+// records, or that a loader left its token. Its releases do: it is
+// loaded again, and they are applied.
+func TestRelay_AClosedCampaignIsLoadedAgain(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(h *syncertest.Stack, id string) error{
+		"it lost a key": func(h *syncertest.Stack, id string) error {
+			return h.Redis.Del(h.T.Context(), h.Keys(id).Users).Err()
+		},
+		"a loader left it": func(h *syncertest.Stack, id string) error {
+			_, taken := h.Scripts.Fence(h.T.Context(), "gone", lua.FenceAny, []string{id})
+			_, left := h.Scripts.Fence(h.T.Context(), "gone", lua.FenceLeave, []string{id})
+			return errors.Join(taken[0], left[0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Create(10, nil)
+			claims := h.Take(id, syncertest.Asks("u", 3)...)
+			h.Shut(id)
+			for _, claim := range claims[:2] {
+				require.True(t, killedAt("committed", func(step func(string)) {
+					_, _ = resolve.ResolverWithStep(resolver(h), step).Release(t.Context(), claim, "")
+				}))
+			}
+			require.NoError(t, harm(h, id))
+			r := relay(h)
+			_, _ = r.Relay(t.Context())
+			require.Len(t, unapplied(t, h.DB), 2, "without a loader they wait")
+			r.LoadBy(h.Loader())
+			require.Eventually(t, func() bool {
+				_, _ = r.Relay(t.Context())
+				h.Sync()
+				return len(unapplied(t, h.DB)) == 0
+			}, time.Minute, time.Millisecond)
+			require.Empty(t, h.Compare(id).Differences)
+			state, err := h.Scripts.State(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, []int64{1, 2}, []int64{state.Taken, state.Released})
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -111,5 +112,42 @@ func TestRestore_NoClaimIsRedeemedTwice(t *testing.T) {
 	for _, result := range results {
 		require.Equal(t, models.ResolvedAlreadyRedeemed, result)
 	}
+	requireSame(h, id)
+}
+
+func TestRestore_ReopenedAndExtendedClaimsComeBack(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, hold(time.Hour))
+	claims := h.Take(id, syncertest.Asks("u", 4)...)
+	dump := syncertest.DumpOf(t, h.DB)
+	r := resolver(h)
+	for i, claim := range claims[:3] {
+		_, err := r.Redeem(t.Context(), claim, fmt.Sprint("o", i))
+		require.NoError(t, err)
+	}
+	_, err := r.Reopen(t.Context(), claims[0], "o0", "refunded")
+	require.NoError(t, err)
+	_, err = r.Reopen(t.Context(), claims[1], "o1", "refunded")
+	require.NoError(t, err)
+	_, err = r.Redeem(t.Context(), claims[1], "again")
+	require.NoError(t, err)
+	_, err = r.Extend(t.Context(), claims[3], time.Minute, "k")
+	require.NoError(t, err)
+	h.Sync()
+	after := syncertest.DumpOf(t, h.DB)
+	require.NoError(t, dump.Restore(h.DB))
+	h.Sync()
+	again := syncertest.DumpOf(t, h.DB)
+	for _, table := range []string{"claim_orders", "hold_dues", "hold_extensions", "outbox"} {
+		require.ElementsMatch(t, after[table], again[table], table)
+	}
+	var rows []models.ClaimRow
+	require.NoError(t, h.DB.Order("seq").Find(&rows).Error)
+	require.Equal(t, []models.ClaimStatus{models.ClaimClaimed, models.ClaimRedeemed, models.ClaimRedeemed, models.ClaimClaimed},
+		[]models.ClaimStatus{rows[0].Status, rows[1].Status, rows[2].Status, rows[3].Status})
+	require.Equal(t, []int64{2, 3, 1, 1}, []int64{
+		rows[0].DecisionsMade(), rows[1].DecisionsMade(), rows[2].DecisionsMade(), rows[3].DecisionsMade(),
+	})
 	requireSame(h, id)
 }
