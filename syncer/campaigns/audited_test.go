@@ -18,12 +18,12 @@ import (
 func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		started := time.Now().Add(-time.Second)
 		repo, _, id := syncertest.Live(t, db, 100)
 		log := audit.NewLog(db)
 		by := func(actor, request string) context.Context {
 			return caller.With(t.Context(), &caller.Caller{Actor: actor, RequestID: request})
 		}
-		started := time.Now().Add(-time.Second)
 		_, err := repo.Change(by("ann", "r1"), id, models.Change{Total: new(int64(1_000_000_000_001)), Status: new(models.StatusPaused)})
 		require.Error(t, err, "too many")
 		for _, change := range []models.Change{{Total: new(int64(150)), Status: new(models.StatusPaused)}, {Total: new(int64(150))}} {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -274,9 +273,11 @@ func TestSweeper_GoesOnPastCampaignsThatFail(t *testing.T) {
 	t.Parallel()
 	db := syncertest.OpenServer(t)
 	_, scripts, id := syncertest.Live(t, db, 100)
-	for i := range 250 {
-		syncertest.AddCampaign(t, db, fmt.Sprintf("%s-%d", testenv.UniqueID(t, "a"), i), 1)
+	others := make([]models.Campaign, 250)
+	for i := range others {
+		others[i] = syncertest.CampaignOf(fmt.Sprint("a-", i), 1)
 	}
+	syncertest.AddCampaigns(t, db, others...)
 	// a partition without a campaign
 	require.NoError(t, db.Exec("UPDATE lots SET partition_no = ? WHERE id <> ?", syncertest.Partitions, id).Error)
 	require.NoError(t, db.Exec("UPDATE lots SET total = 7, untold = 1 WHERE id = ?", id).Error)

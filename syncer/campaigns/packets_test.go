@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
 
@@ -155,10 +156,14 @@ func TestPackets_RefusalsChangeNothing(t *testing.T) {
 		require.ErrorIs(t, err, models.ErrNotFound)
 		requirePackets(t, db, 2500, 2500*2501/2)
 
-		for i := range models.WavesMax {
-			require.NoError(t, db.Exec("INSERT INTO packet_batches (campaign_id, first_position, packets, amount, release_at, request_key, digest, created_at)"+
-				" VALUES ('p', ?, 0, 0, ?, ?, 'x', '2026-11-21 00:00:00.000')", -i, at(int64(i)+1).UTC().Format("2006-01-02 15:04:05.000"), fmt.Sprint(i)).Error)
+		waves := make([]map[string]any, models.WavesMax)
+		for i := range waves {
+			waves[i] = map[string]any{
+				"campaign_id": "p", "first_position": -i, "packets": 0, "amount": 0, "request_key": fmt.Sprint(i), "digest": "x",
+				"release_at": at(int64(i) + 1).UTC().Format(sqlstore.TimeLayout), "created_at": "2026-11-21 00:00:00.000",
+			}
 		}
+		require.NoError(t, db.Table("packet_batches").Create(waves).Error)
 		late := syncertest.SplitOf(1, 1)
 		late.ReleaseAt = at(models.WavesMax + 1)
 		_, err = campaigns.AddPackets(t.Context(), "p", late)

@@ -15,37 +15,33 @@ import (
 // giving up accepted claims.
 func TestCompare_FindsWhatDiffersAndARepairLoadsIt(t *testing.T) {
 	t.Parallel()
-	for name, harm := range map[string]func(h *syncertest.Stack, id string){
-		"a counter":         func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET claimed = claimed + 1 WHERE id = ?", id) },
-		"the seqs' counter": func(h *syncertest.Stack, id string) { h.Exec("UPDATE lots SET synced_seq = 3 WHERE id = ?", id) },
-		"units in redis":    func(h *syncertest.Stack, id string) { set(h, id, "taken", 2) },
-		"sold in redis":     func(h *syncertest.Stack, id string) { set(h, id, "sold", 9) },
-		"total in redis":    func(h *syncertest.Stack, id string) { set(h, id, "total", 11) },
-		"a record": func(h *syncertest.Stack, id string) {
+	h := syncertest.NewStack(t)
+	for name, harm := range map[string]func(id string){
+		"a counter":         func(id string) { h.Exec("UPDATE lots SET claimed = claimed + 1 WHERE id = ?", id) },
+		"the seqs' counter": func(id string) { h.Exec("UPDATE lots SET synced_seq = 3 WHERE id = ?", id) },
+		"units in redis":    func(id string) { set(h, id, "taken", 2) },
+		"sold in redis":     func(id string) { set(h, id, "sold", 9) },
+		"total in redis":    func(id string) { set(h, id, "total", 11) },
+		"a record": func(id string) {
 			keys := h.Keys(id).Keys
-			field := h.Redis.HKeys(h.T.Context(), keys).Val()[0]
-			require.NoError(h.T, h.Redis.HDel(h.T.Context(), keys, field).Err())
+			field := h.Redis.HKeys(t.Context(), keys).Val()[0]
+			require.NoError(t, h.Redis.HDel(t.Context(), keys, field).Err())
 		},
-		"all users": func(h *syncertest.Stack, id string) {
+		"all users": func(id string) {
 			h.Lose(id, func(k lua.CampaignKeys) []string { return []string{k.Users} })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := syncertest.NewStack(t)
-			id := h.Create(10, nil)
-			h.Claim(id, syncertest.Asks("u", 4)...)
-			h.Sync()
-			require.Empty(t, h.Compare(id).Differences)
-			harm(h, id)
-			require.NotEmpty(t, h.Compare(id).Differences)
-			done := h.Repair(id, false)
-			require.NotEmpty(t, done.Steps)
-			h.Sync()
-			require.Empty(t, h.Compare(id).Differences)
-			require.EqualValues(t, 4, h.Campaign(id).Claimed)
-			require.Zero(t, h.Campaign(id).LostUnits)
-		})
+		id := h.Create(10, nil)
+		h.Claim(id, syncertest.Asks("u", 4)...)
+		h.Sync()
+		require.Empty(t, h.Compare(id).Differences, name)
+		harm(id)
+		require.NotEmpty(t, h.Compare(id).Differences, name)
+		require.NotEmpty(t, h.Repair(id, false).Steps, name)
+		h.Sync()
+		require.Empty(t, h.Compare(id).Differences, name)
+		require.EqualValues(t, 4, h.Campaign(id).Claimed, name)
+		require.Zero(t, h.Campaign(id).LostUnits, name)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestClaims_AUsersPagesAreNewestFirstAndComplete(t *testing.T) {
 		slices.SortFunc(want, func(a, b models.Claim) int { return models.PlaceOf(&a).Compare(models.PlaceOf(&b)) })
 		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
 		claims := records.NewClaims(db)
-		for limit := 1; limit <= 50; limit += 7 {
+		for _, limit := range []int{1, 7, 50} {
 			require.Equal(t, want, pages(t, claims, models.ClaimsQuery{UserID: "one", Limit: limit}))
 		}
 		onlyB := slices.DeleteFunc(slices.Clone(want), func(c models.Claim) bool { return c.CampaignID != "b" })
@@ -179,7 +179,7 @@ func TestClaims_ACampaignsPagesAreNewestFirstAndComplete(t *testing.T) {
 			}
 		}
 		require.Len(t, want, 40)
-		for limit := 1; limit <= 50; limit += 7 {
+		for _, limit := range []int{1, 7, 50} {
 			require.Equal(t, want, read(models.CampaignClaimsQuery{CampaignID: "a", Limit: limit}))
 		}
 		require.Len(t, read(models.CampaignClaimsQuery{CampaignID: "a", Status: models.ClaimRedeemed, Limit: 3}), 19)

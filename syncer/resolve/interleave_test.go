@@ -208,17 +208,13 @@ func interleave(t *testing.T, x act, others []act) {
 	id := h.Create(1_000_000, hold(20*time.Second))
 	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	cleaner := resolver(h)
-	played := 0
-	one := func(isRedeemed bool, y act, schedule []int) {
-		claim := h.Take(id, syncertest.Asks(fmt.Sprint("u", played), 1)...)[0]
-		played++
+	one := func(claim string, isRedeemed bool, y act, schedule []int) {
 		start := aClaim{status: models.ClaimClaimed}
 		if isRedeemed {
 			_, err := cleaner.Redeem(t.Context(), claim, "a")
 			require.NoError(t, err)
 			start = aClaim{status: models.ClaimRedeemed, order: "a"}
 		}
-		ms.Add(20*time.Second.Milliseconds() + 1)
 		calls := func(do act) func(a *actor) {
 			return func(a *actor) {
 				res, err := do.do(resolve.ResolverWithStep(resolver(h), a.step), t, claim)
@@ -255,17 +251,34 @@ func interleave(t *testing.T, x act, others []act) {
 			require.NoError(t, err)
 		}
 	}
+	type played struct {
+		isRedeemed bool
+		y          act
+		schedule   []int
+	}
+	var all []played
 	for _, y := range others {
 		canReopen := x.name == "reopen" || y.name == "reopen"
 		for _, schedule := range schedules() {
 			if x.name == y.name && slices.Index(schedule, 0) > slices.Index(schedule, 1) {
 				continue // another schedule is the same with the two swapped
 			}
-			one(false, y, schedule)
+			all = append(all, played{false, y, schedule})
 			if canReopen || slices.Index(schedule, 2) == 4 { // else the expirer finds nothing
-				one(true, y, schedule)
+				all = append(all, played{true, y, schedule})
 			}
 		}
+	}
+	claims := make([]string, len(all))
+	for i := range all { // each is due a second after the one before
+		ms.Add(1000)
+		claims[i] = h.Claim(id, syncertest.Ask(fmt.Sprint("u", i), ""))[0].Claim.ID
+	}
+	h.Sync()
+	ms.Add(20_001 - int64(len(all))*1000)
+	for i, p := range all {
+		ms.Add(1000)
+		one(claims[i], p.isRedeemed, p.y, p.schedule)
 	}
 	requireSame(h, id)
 }

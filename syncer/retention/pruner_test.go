@@ -23,9 +23,13 @@ func idAt(at time.Time) string {
 	return id.String()
 }
 
+func flush(campaignID string, at time.Time) models.StockFlush {
+	return models.StockFlush{ID: idAt(at), CampaignID: campaignID, Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at.UTC()}
+}
+
 func flushedAt(t testing.TB, db *gorm.DB, campaignID string, at time.Time) string {
 	t.Helper()
-	f := models.StockFlush{ID: idAt(at), CampaignID: campaignID, Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at.UTC()}
+	f := flush(campaignID, at)
 	require.NoError(t, db.Create(&f).Error)
 	return f.ID
 }
@@ -41,9 +45,11 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		pruner := retention.KeepFlushes(retention.NewPruner(db), time.Hour)
 		started := time.Now()
-		for i := range 1_500 { // more than a page
-			flushedAt(t, db, "busy", started.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
+		old := make([]models.StockFlush, 1_500) // more than a page
+		for i := range old {
+			old[i] = flush("busy", started.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
 		}
+		require.NoError(t, db.CreateInBatches(old, 500).Error)
 		waits := flushedAt(t, db, "busy", started.Add(-39*time.Hour)) // the counters lack it
 		require.NoError(t, db.Exec("UPDATE stock_flushes SET waiting = 1 WHERE id = ?", waits).Error)
 		kept := []string{
@@ -73,7 +79,11 @@ func TestPruner_KeepsMovesOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 			_, _, err := repo.Create(t.Context(), c)
 			require.NoError(t, err)
 			require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = ?", ended, id).Error)
-			for i := range 1_500 {
+			n := 1
+			if id == "old" {
+				n = 1_500
+			}
+			for i := range n {
 				moves = append(moves, map[string]any{
 					"id": fmt.Sprint(id, i), "campaign_id": id, "from_shard": 1, "to_shard": 2, "units": 1,
 					"debited_at": time.Now().UTC(),

@@ -174,7 +174,7 @@ func TestTrimmer_KeepsWhatIsYoungUnlessTheStreamIsLarge(t *testing.T) {
 func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	t.Parallel()
 	s := syncertest.NewStream(t)
-	s.Add(5000)
+	s.Add(1000)
 	reg := prometheus.NewPedanticRegistry()
 	cfg := syncertest.Trimming(t, s.Redis, 1, "syncer")
 	cfg.Registerer = reg
@@ -182,13 +182,13 @@ func TestTrimmer_RegistersAGroupThatItFinds(t *testing.T) {
 	trimmer := retention.NewTrimmer(cfg)
 	require.Zero(t, trim(t, trimmer), "the group syncer is created")
 	require.NoError(t, s.Redis.XGroupCreate(t.Context(), s.Key, "audit", "0").Err())
-	s.Ack("syncer", s.Read("syncer", 5000)...)
+	s.Ack("syncer", s.Read("syncer", 1000)...)
 	require.Zero(t, trim(t, trimmer))
 	require.Positive(t, gauge(t, reg, "dibs_stream_group_backlog_entries", "audit"))
 
 	require.NoError(t, s.Redis.XGroupDestroy(t.Context(), s.Key, "audit").Err())
 	require.Zero(t, trim(t, trimmer), "Redis lost the group: it is created again, at the beginning")
-	require.Equal(t, s.IDs, s.Read("audit", 5000))
+	require.Equal(t, s.IDs, s.Read("audit", 1000))
 
 	require.ErrorIs(t, registry.Remove(t.Context(), "audit"), models.ErrInUse)
 	require.NoError(t, s.Redis.XGroupDelConsumer(t.Context(), s.Key, "audit", "c").Err())
@@ -228,7 +228,7 @@ func TestTrimmer_TakesNothingUnreadWhileAllOfThemWork(t *testing.T) {
 	}
 	held := map[string][]string{}
 	var gone string
-	for round := range 60 {
+	for round := range 30 {
 		s.Add(40)
 		for i, group := range groups {
 			held[group] = append(held[group], s.Read(group, int64(20+20*((round+i)%2)))...)

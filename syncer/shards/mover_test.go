@@ -288,18 +288,6 @@ func TestCheck_ALostListOfMovesCreditsNothingTwice(t *testing.T) {
 	s.requireSettled(20)
 }
 
-func TestCheck_ACreditProvesItsDebit(t *testing.T) {
-	t.Parallel()
-	s := newSale(t, 20, 2)
-	_, err := s.Scripts.Credit(t.Context(), &lua.Credit{Move: "m", Shard: s.shard(1), Epoch: 1, From: 2, Units: 4})
-	require.NoError(t, err)
-	s.Sync()
-	require.NoError(t, s.Maintainer().Attend(t.Context()))
-	s.Sync()
-	require.Equal(t, []int64{14, 6}, s.totals())
-	s.requireSettled(20)
-}
-
 func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	t.Parallel()
 	s := newSale(t, 2, 2)
