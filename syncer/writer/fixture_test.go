@@ -75,3 +75,12 @@ func (f *feed) send(events ...models.Event) {
 	require.NoError(f.t, f.add(events...))
 	f.applied()
 }
+
+func singlesOf(mode string, first, n int64) []models.Event {
+	events := syncertest.ClaimsOf("c", first, n)
+	for i := range events {
+		events[i].Mode = mode
+		events[i].Quantity = 1
+	}
+	return events
+}

@@ -115,30 +115,32 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 		{half(credited, "m1", 1, 2, 50), half(debited, "m2", 1, 2, 80), half(credited, "m3", 1, 2, 75)},
 		{half(debited, "m1", 2, 1, 50), half(credited, "m2", 2, 1, 80), half(debited, "m3", 2, 1, 75)},
 	}
-	for _, order := range [][]int{{0, 0, 0, 1, 1, 1}, {1, 1, 1, 0, 0, 0}, {1, 1, 0, 0, 0, 1}, {0, 0, 1, 1, 1, 0}, {1, 0, 1, 0, 1, 0}} {
-		for _, flush := range []int{1, len(order)} {
-			t.Run(fmt.Sprint(order, " by ", flush), func(t *testing.T) {
-				t.Parallel()
-				syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-					sharded(t, db)
-					w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: 10 * time.Millisecond})
-					next := [2]int{}
-					var read []models.Event
-					for _, stream := range order {
-						read = append(read, streams[stream][next[stream]])
-						next[stream]++
-					}
-					for some := range slices.Chunk(read, flush) {
-						require.NoError(t, syncertest.SubmitAll(t.Context(), w, some))
-					}
-					require.Equal(t, []string{
-						"95 units, 0 claimed, none", "5 units, 0 claimed, none",
-						"m1: 50 from 2 to 1, done true", "m2: 80 from 1 to 2, done true", "m3: 75 from 2 to 1, done true",
-					}, figures(t, db))
-				})
-			})
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		for _, order := range [][]int{{0, 0, 0, 1, 1, 1}, {1, 1, 1, 0, 0, 0}, {1, 1, 0, 0, 0, 1}, {0, 0, 1, 1, 1, 0}, {1, 0, 1, 0, 1, 0}} {
+			for _, flush := range []int{1, len(order)} {
+				for table := range syncertest.Dumped {
+					require.NoError(t, db.Exec("DELETE FROM "+table).Error)
+				}
+				sharded(t, db)
+				w, err := writer.New(writer.Config{DB: db, FlushInterval: 10 * time.Millisecond, Logger: syncertest.Quiet()})
+				require.NoError(t, err)
+				next := [2]int{}
+				var read []models.Event
+				for _, stream := range order {
+					read = append(read, streams[stream][next[stream]])
+					next[stream]++
+				}
+				for some := range slices.Chunk(read, flush) {
+					require.NoError(t, syncertest.SubmitAll(t.Context(), w, some))
+				}
+				require.NoError(t, w.Close(t.Context()))
+				require.Equal(t, []string{
+					"95 units, 0 claimed, none", "5 units, 0 claimed, none",
+					"m1: 50 from 2 to 1, done true", "m2: 80 from 1 to 2, done true", "m3: 75 from 2 to 1, done true",
+				}, figures(t, db), "%d by %d", order, flush)
+			}
 		}
-	}
+	})
 }
 
 // A locked shard delays only its own figures. After the lock the sums

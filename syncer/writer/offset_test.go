@@ -74,7 +74,7 @@ func TestOffset_WhatIsReadAgainIsKnown(t *testing.T) {
 		}
 		f.begin()
 		require.Equal(t, back, f.at)
-		f.send(slices.Concat(events[25:], events[10:25])...)
+		f.send(slices.Concat(events[25:], events[10:25], events[12:14])...)
 		syncertest.RequireBooks(t, db, "c", events)
 		require.Empty(t, syncertest.ParkedIDs(t, db))
 	})

@@ -84,18 +84,6 @@ dibs_writer_oldest_unsynced_seconds 0.049
 	require.Equal(t, int64(1), syncertest.BooksOf(t, db, "c").Flushes)
 }
 
-func TestWriter_FlushesBySizeWithoutWaiting(t *testing.T) {
-	t.Parallel()
-	db := syncertest.OpenServer(t)
-	syncertest.AddCampaign(t, db, "c", 1000)
-	w := startTuned(t, writer.Config{DB: db, FlushSize: 10}, writer.Tuning{Clock: clockwork.NewFakeClock()})
-	f := newFeed(t, db, w, 0)
-	events := syncertest.ClaimsOf("c", 1, 20)
-	f.send(events[:10]...)
-	f.send(events[10:]...)
-	syncertest.RequireBooks(t, db, "c", events)
-}
-
 // A flush of many campaigns makes the next one wait, at most half a
 // second. A flush of one campaign ends that.
 func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
@@ -126,4 +114,31 @@ func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 		f.applied()
 	}
+}
+
+func TestWriter_FlushesAtOnceWhatAnswersWaitFor(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		syncertest.AddCampaign(t, db, "c", 100)
+		told := make(chan map[int]models.Offset, 100)
+		w := syncertest.StartWriter(t, writer.Config{
+			DB: db, FlushInterval: time.Minute, Applied: func(offsets map[int]models.Offset) { told <- offsets },
+		})
+		f := newFeed(t, db, w, 0)
+		events := singlesOf(models.ModeMySQL, 1, 3)
+		began := time.Now()
+		for i := range events {
+			require.NoError(t, f.add(events[i]))
+			require.Equal(t, map[int]models.Offset{0: f.at}, <-told)
+		}
+		require.GreaterOrEqual(t, time.Since(began), 2*writer.AwaitedApart)
+		syncertest.RequireBooks(t, db, "c", events)
+
+		require.NoError(t, f.add(singlesOf("", 4, 1)...))
+		select {
+		case <-told:
+			require.Fail(t, "nobody waits for this one")
+		case <-time.After(20 * writer.AwaitedApart):
+		}
+	})
 }
