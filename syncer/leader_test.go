@@ -2,6 +2,8 @@ package syncer_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,24 +24,9 @@ func stand(t *testing.T, server *testenv.RedisServer) (*syncer.Leader, func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
-	var once atomic.Bool
-	stop := func() {
-		if once.CompareAndSwap(false, true) {
-			cancel()
-			require.NoError(t, <-done)
-		}
-	}
+	stop := sync.OnceFunc(func() { cancel(); require.NoError(t, <-done) })
 	t.Cleanup(stop)
 	return l, stop
-}
-
-func leaders(all ...*syncer.Leader) (n int) {
-	for _, l := range all {
-		if l.Leads() {
-			n++
-		}
-	}
-	return n
 }
 
 func TestLeader_ADeadOneIsReplacedWithinItsLease(t *testing.T) {
@@ -107,10 +94,7 @@ func TestLeader_WhoFollowsWaitsForRunningWork(t *testing.T) {
 		return err
 	})
 	<-started
-	g.Go(func() error {
-		stopA()
-		return nil
-	})
+	g.Go(func() error { stopA(); return nil })
 	require.Eventually(t, b.Leads, time.Minute, time.Millisecond)
 	require.True(t, ended.Load(), "the work of the one before")
 	require.NoError(t, g.Wait())
@@ -146,16 +130,15 @@ func TestLeader_NeverTwoAtOnce(t *testing.T) {
 			return nil
 		})
 	}
-	for len(stops) > 1 { // the leader leaves, after some work
+	for range len(all) - 1 { // the leader leaves, after some work
 		before := rounds.Load()
-		require.Eventually(t, func() bool { return leaders(all...) == 1 && rounds.Load() > before+3 }, time.Minute, time.Millisecond)
-		for i, l := range all {
-			if l.Leads() {
-				stops[i]()
-				all, stops = append(all[:i:i], all[i+1:]...), append(stops[:i:i], stops[i+1:]...)
-				break
-			}
-		}
+		require.Eventually(t, func() bool { return rounds.Load() > before+3 }, time.Minute, time.Millisecond)
+		var leader int
+		require.Eventually(t, func() bool {
+			leader = slices.IndexFunc(all, (*syncer.Leader).Leads)
+			return leader >= 0
+		}, time.Minute, time.Millisecond)
+		stops[leader]()
 	}
 	cancel()
 	require.NoError(t, g.Wait())

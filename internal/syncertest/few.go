@@ -1,8 +1,8 @@
 package syncertest
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,7 +12,7 @@ import (
 func Few(t *testing.T, n int, property func(rt *rapid.T)) {
 	t.Helper()
 	for seed := range n {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			choices := make([]byte, 1<<18)
 			_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(choices)
 			rapid.MakeFuzz(property)(t, choices)

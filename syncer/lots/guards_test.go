@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/syncertest"
@@ -69,36 +68,6 @@ func TestLoad_WaitsForWhatProcessesSaw(t *testing.T) {
 	require.Empty(t, w.Compare(id).Differences)
 }
 
-func requireReleasedOnce(t *testing.T, w *syncertest.Stack, id string) {
-	t.Helper()
-	state, err := w.Scripts.State(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, []int64{0, 1}, []int64{state.Taken, state.Released})
-	require.Empty(t, w.Compare(id).Differences)
-}
-
-func TestLoad_OfAReleaseThatWaitsInTheOutbox(t *testing.T) {
-	t.Parallel()
-	w := syncertest.NewStack(t)
-	id := w.Create(10, nil)
-	claim := w.Take(id, syncertest.Ask("a", ""))[0]
-	gone := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
-	t.Cleanup(func() { _ = gone.Close() })
-	deaf := syncertest.ScriptsOn(t, gone, 1)
-	_, err := resolve.NewResolver(w.DB, resolve.NewRelay(w.DB, deaf, nil), syncertest.Quiet()).Release(t.Context(), claim, "")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, syncertest.Unapplied(t, w.DB))
-	w.Reload(id)
-	state, err := w.Scripts.State(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, []int64{1, 0}, []int64{state.Taken, state.Released})
-	require.Empty(t, w.Compare(id).Differences)
-	syncertest.ApplyOutbox(t, w.DB, resolve.NewRelay(w.DB, w.Scripts, nil))
-	w.Sync()
-	require.Zero(t, syncertest.Unapplied(t, w.DB))
-	requireReleasedOnce(t, w, id)
-}
-
 // A release whose entry Redis lost is sent again: only the entry that
 // MySQL applied confirms it.
 func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
@@ -115,7 +84,10 @@ func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
 	syncertest.ApplyOutbox(t, w.DB, relay)
 	w.Sync()
 	require.Zero(t, syncertest.Unapplied(t, w.DB))
-	requireReleasedOnce(t, w, id)
+	state, err := w.Scripts.State(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 1}, []int64{state.Taken, state.Released})
+	require.Empty(t, w.Compare(id).Differences)
 }
 
 func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
