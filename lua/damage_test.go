@@ -1,8 +1,8 @@
 package lua_test
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,26 +15,10 @@ import (
 	"dibs/models"
 )
 
-// plant overwrites a key with a value of each type.
-var plant = map[string]func(ctx context.Context, rdb redis.UniversalClient, key string) error{
-	"string": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
-		return rdb.Set(ctx, key, "1", 0).Err()
-	},
-	"list": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
-		return rdb.RPush(ctx, key, "1").Err()
-	},
-	"set": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
-		return rdb.SAdd(ctx, key, "1").Err()
-	},
-	"zset": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
-		return rdb.ZAdd(ctx, key, redis.Z{Score: 1, Member: "1"}).Err()
-	},
-	"hash": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
-		return rdb.HSet(ctx, key, "a", "1").Err()
-	},
-	"stream": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
-		return rdb.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"a", "1"}}).Err()
-	},
+// plant has a command that makes a key of each type, and its arguments.
+var plant = map[string][]any{
+	"string": {"SET", "1"}, "list": {"RPUSH", "1"}, "set": {"SADD", "1"}, "zset": {"ZADD", 1, "1"}, "hash": {"HSET", "a", "1"},
+	"stream": {"XADD", "*", "a", "1"},
 }
 
 // dump is DUMP of every key, or the contents if the server has no whole DUMP.
@@ -75,7 +59,7 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 						}
 						aside := key + ":aside"
 						existed := rdb.Rename(t.Context(), key, aside).Err() == nil
-						require.NoError(t, put(t.Context(), rdb, key))
+						require.NoError(t, rdb.Do(t.Context(), slices.Insert(slices.Clone(put), 1, any(key))...).Err())
 						name := fmt.Sprintf("%s, %s a %s, claimed before: %t", script, key, kind, claimed)
 						b.unchanged(name, func() {
 							if script == "push" || script == "packets" {

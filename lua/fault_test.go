@@ -45,34 +45,6 @@ func TestWhatIsNotSentIsUnavailable(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 }
 
-// requireReplayOf repeats requests that may have run, until they have.
-// They claim once, and get the same answer ever after.
-func (b *bundle) requireReplayOf(reqs []lua.ClaimRequest) {
-	b.t.Helper()
-	first := b.claim(reqs...)
-	again := b.claim(reqs...)
-	for i := range reqs {
-		require.True(b.t, first[i].Outcome.Took())
-		require.Equal(b.t, models.OutcomeReplayed, again[i].Outcome)
-		require.Equal(b.t, first[i].Claim, again[i].Claim)
-	}
-	require.Len(b.t, b.events(), len(reqs))
-	b.requireBooks()
-}
-
-func mend(t *testing.T, p *toxiproxy.Proxy) {
-	t.Helper()
-	require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "mute"))
-}
-
-// mute makes a proxy drop replies; mend ends that.
-func mute(t *testing.T, p *toxiproxy.Proxy) {
-	t.Helper()
-	_, err := p.Toxics.AddToxicJson(strings.NewReader(
-		`{"name":"mute","type":"timeout","stream":"downstream","toxicity":1,"attributes":{"timeout":0}}`))
-	require.NoError(t, err)
-}
-
 // Every kind of client of go-redis, set to retry as often as it can:
 // the script still runs once a call.
 func TestScriptIsNeverSentTwice(t *testing.T) {
@@ -106,7 +78,9 @@ func TestScriptIsNeverSentTwice(t *testing.T) {
 				require.NoError(t, b.s.Preload(t.Context()))
 				reqs := []lua.ClaimRequest{want("u", 2, "k"), want("v", 1, "")}
 				require.NoError(t, server.ConfigResetStat(t.Context()).Err())
-				mute(t, p)
+				_, err := p.Toxics.AddToxicJson(strings.NewReader( // drops replies
+					`{"name":"mute","type":"timeout","stream":"downstream","toxicity":1,"attributes":{"timeout":0}}`))
+				require.NoError(t, err)
 				failed := make(chan error, 1)
 				go func() {
 					_, _, err := b.s.Claim(t.Context(), b.meta, reqs)
@@ -116,12 +90,19 @@ func TestScriptIsNeverSentTwice(t *testing.T) {
 				if fault == "cut" { // after the script ran and before the reply
 					p.Stop()
 				}
-				mend(t, p) // all works again before a client could repeat it
+				require.NoError(t, p.Toxics.RemoveToxic(t.Context(), "mute")) // all works again before a client could repeat it
 				require.ErrorIs(t, <-failed, lua.ErrOutcomeUnknown)
 				require.Equal(t, 1, commandStat(t, server, "calls"))
 				b.rdb = server
 				b.s = b.scripts()
-				b.requireReplayOf(reqs)
+				first, again := b.claim(reqs...), b.claim(reqs...)
+				for i := range reqs {
+					require.True(t, first[i].Outcome.Took())
+					require.Equal(t, models.OutcomeReplayed, again[i].Outcome)
+					require.Equal(t, first[i].Claim, again[i].Claim)
+				}
+				require.Len(t, b.events(), len(reqs))
+				b.requireBooks()
 			})
 		}
 	}
