@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/internal/caller"
 	"dibs/lua"
@@ -63,7 +64,7 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 type batchPart struct {
 	campaignID string
 	claims     []*batchClaim
-	tickets    []*ticket // of the claims to send
+	tickets    []*coalesce.Ticket // of the claims to send
 	lane       *lane
 	shard      *lane // sends the claims, see Routes.shardOf
 	err        error
@@ -75,19 +76,19 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	parts := byCampaign(claims)
 	s.findLanes(ctx, parts)
 	parts = s.byShard(ctx, parts)
-	w := newWaiter(ctx, len(claims))
+	w := coalesce.NewCaller(ctx, len(claims))
 	for i := range parts {
 		s.admit(ctx, &parts[i], w)
 	}
-	if len(w.tickets) == 0 {
+	if len(w.Tickets) == 0 {
 		return
 	}
 	for i := range parts {
 		if len(parts[i].tickets) > 0 {
-			parts[i].shard.coalescer.submit(parts[i].tickets)
+			parts[i].shard.coalescer.Submit(parts[i].tickets)
 		}
 	}
-	<-w.done
+	w.Wait()
 	sent := sentBy(parts)
 	s.waitForRefills(ctx, sent)
 	s.rows.await(ctx, sent)
@@ -135,7 +136,7 @@ func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	_ = lookups.Wait() // each part has its own error
 }
 
-func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
+func (s *Routes) admit(ctx context.Context, part *batchPart, w *coalesce.Caller) {
 	now := s.cfg.Clock()
 	var unknown *wire.Problem
 	if part.err != nil {
@@ -153,7 +154,7 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *waiter) {
 			c.refused = part.shard.refuse(req.Quantity, now)
 		}
 		if c.refused == nil {
-			c.ticket = w.add(req)
+			c.ticket = w.Add(req)
 			part.tickets = append(part.tickets, c.ticket)
 		}
 	}
@@ -170,7 +171,7 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Durati
 		}
 		c := &claims[i]
 		if c.refused == nil {
-			c.refused = c.lane.nameLimit(c.ticket.refusal())
+			c.refused = c.lane.nameLimit(refusalOf(c.ticket))
 		}
 		s.count(c, took)
 		if p := c.refused; p != nil {
@@ -178,7 +179,7 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Durati
 			out = append(p.Append(append(out, `,"problem":`...)), '}')
 			continue
 		}
-		reply := &c.ticket.answer.reply
+		reply := &c.ticket.Reply
 		if reply.Outcome == models.OutcomeReplayed {
 			if replays == nil {
 				replays = bytes.Repeat([]byte{'0'}, len(claims))
@@ -193,7 +194,7 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Durati
 func (s *Routes) count(c *batchClaim, took time.Duration) {
 	var reply *lua.ClaimReply
 	if c.refused == nil {
-		reply = &c.ticket.answer.reply
+		reply = &c.ticket.Reply
 	}
 	outcome := outcomeOf(reply, c.refused)
 	s.metrics.count(outcome)

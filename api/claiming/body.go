@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strconv"
 
+	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -59,8 +60,8 @@ type batchClaim struct {
 	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"as in NewClaim"`
 
 	refused *wire.Problem
-	lane    *lane   // nil if the campaign wasn't found
-	ticket  *ticket // nil if refused before sending
+	lane    *lane            // nil if the campaign wasn't found
+	ticket  *coalesce.Ticket // nil if refused before sending
 }
 
 func (c *batchClaim) fields() []wire.Field {

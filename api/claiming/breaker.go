@@ -60,7 +60,12 @@ func (b *breaker) watch(campaignID string) (done func() bool) {
 	return time.AfterFunc(slowCall, func() { b.probe(campaignID) }).Stop
 }
 
-func (b *breaker) refuses() bool { return b.isOpen.Load() }
+func (b *breaker) refusal() error {
+	if b.isOpen.Load() {
+		return errAway
+	}
+	return nil
+}
 
 // probe reads a campaign's state until Redis answers, one probe at a time.
 func (b *breaker) probe(campaignID string) {

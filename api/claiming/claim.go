@@ -75,9 +75,9 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 		return lua.ClaimReply{}, p
 	}
 	t := s.send(ctx, l, req)
-	p := l.nameLimit(t.refusal())
-	l.tally.count(outcomeOf(&t.answer.reply, p), s.cfg.Clock().Sub(now))
-	return t.answer.reply, p
+	p := l.nameLimit(refusalOf(&t))
+	l.tally.count(outcomeOf(&t.Reply, p), s.cfg.Clock().Sub(now))
+	return t.Reply, p
 }
 
 func outcomeOf(reply *lua.ClaimReply, p *wire.Problem) string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/lua"
 	"dibs/models"
@@ -33,25 +34,25 @@ func codeOfError(err error) wire.Code {
 	return wire.CodeOutcomeUnknown
 }
 
-// refusal is the refusal of a sent claim; nil if the user holds it. If the
+// refusalOf is the refusal of a sent claim; nil if the user holds it. If the
 // outcome is unknown and the claim had no key, it names the claim to check.
-func (t *ticket) refusal() *wire.Problem {
-	code := codeOf(t.answer.reply.Outcome)
-	if t.answer.err != nil {
-		code = codeOfError(t.answer.err)
+func refusalOf(t *coalesce.Ticket) *wire.Problem {
+	code := codeOf(t.Reply.Outcome)
+	if t.Err != nil {
+		code = codeOfError(t.Err)
 	}
 	switch {
 	case code == "":
 		return nil
-	case code == wire.CodeOutcomeUnknown && t.req.Key == "":
+	case code == wire.CodeOutcomeUnknown && t.Request.Key == "":
 		return &wire.Problem{
-			Code: code, ClaimID: t.req.ID.String(),
+			Code: code, ClaimID: t.Request.ID.String(),
 			Detail: "The claim may have been made. Look up claim_id to find out, and send an Idempotency-Key with the next claim.",
 		}
 	case code == wire.CodeSoldOut:
-		return soldOutWith(t.answer.reply.Left)
-	case t.answer.err == nil && t.answer.reply.Limit != nil:
-		return limitRefusal(code, t.answer.reply.Limit)
+		return soldOutWith(t.Reply.Left)
+	case t.Err == nil && t.Reply.Limit != nil:
+		return limitRefusal(code, t.Reply.Limit)
 	default:
 		return wire.Refuse(code)
 	}

@@ -13,13 +13,9 @@ import (
 
 // Internals that external tests may use.
 var (
-	AppendClaim  = appendClaim
-	CodeOf       = codeOf
-	CampaignOf   = campaignOf
-	ErrQueueFull = errQueueFull
-	ErrWaited    = errWaited
-	ErrLeft      = errLeft
-	ErrStopping  = errStopping
+	AppendClaim = appendClaim
+	CodeOf      = codeOf
+	CampaignOf  = campaignOf
 )
 
 const (
@@ -40,66 +36,6 @@ func RequestFields() map[string][]string {
 	}
 	return all
 }
-
-// Coalescer is a coalescer on its own.
-type Coalescer struct {
-	c     coalescer
-	group workers.Group
-}
-
-type CoalescerConfig struct {
-	PerCall, InFlight, QueueMax int
-	WaitMax                     time.Duration
-	Clock                       func() time.Time
-}
-
-func NewCoalescer(cfg CoalescerConfig, call func([]lua.ClaimRequest) ([]lua.ClaimReply, error)) *Coalescer {
-	if cfg.Clock == nil {
-		cfg.Clock = time.Now
-	}
-	c := &Coalescer{}
-	c.c = coalescer{
-		breaker: &breaker{},
-		call:    call, group: &c.group, perCall: cfg.PerCall, inFlight: cfg.InFlight, queueMax: cfg.QueueMax, waitMax: cfg.WaitMax,
-		clock: cfg.Clock, metrics: newMetrics(nil),
-	}
-	return c
-}
-
-func (c *Coalescer) Claim(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
-	t := c.c.claim(ctx, req)
-	return t.answer.reply, t.answer.err
-}
-
-// Batch sends claims of one caller and waits.
-func (c *Coalescer) Batch(ctx context.Context, reqs []lua.ClaimRequest) ([]lua.ClaimReply, []error) {
-	w := newWaiter(ctx, len(reqs))
-	tickets := make([]*ticket, len(reqs))
-	for i := range reqs {
-		tickets[i] = w.add(reqs[i])
-	}
-	c.c.submit(tickets)
-	<-w.done
-	replies, errs := make([]lua.ClaimReply, len(reqs)), make([]error, len(reqs))
-	for i, t := range tickets {
-		replies[i], errs[i] = t.answer.reply, t.answer.err
-	}
-	return replies, errs
-}
-
-func (c *Coalescer) Queued() int {
-	c.c.mu.Lock()
-	defer c.c.mu.Unlock()
-	return c.c.waiting()
-}
-
-func (c *Coalescer) Workers() int {
-	c.c.mu.Lock()
-	defer c.c.mu.Unlock()
-	return c.c.workers
-}
-
-func (c *Coalescer) Stop(ctx context.Context) error { return c.group.Stop(ctx) }
 
 type SoldOut struct{ s soldOut }
 

@@ -10,17 +10,23 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
+	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/lua"
 	"dibs/models"
 )
+
+// queueMax bounds a campaign's waiting claims: a third of a second at
+// 25,000 claims a second.
+const queueMax = 8192
 
 // lane handles one campaign's claims in this process.
 type lane struct {
 	cfg       *Config
 	metrics   *metrics
 	meta      lua.Meta
-	coalescer coalescer
+	coalescer *coalesce.Coalescer
+	breaker   *breaker
 	soldOut   soldOut
 	pace      pace // of a shard
 	latest    latest
@@ -35,11 +41,11 @@ type lane struct {
 }
 
 func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
-	l := &lane{cfg: cfg, metrics: m, meta: meta, logSome: rate.Sometimes{Interval: time.Second}}
-	l.coalescer = coalescer{
-		call: l.call, breaker: b, group: cfg.Workers, perCall: cfg.ClaimsPerCall, inFlight: cfg.ClaimsInFlight, queueMax: queueMax,
-		waitMax: cfg.QueueWait, clock: cfg.Clock, metrics: m, tracer: cfg.Tracer, campaignID: meta.ID,
-	}
+	l := &lane{cfg: cfg, metrics: m, meta: meta, breaker: b, logSome: rate.Sometimes{Interval: time.Second}}
+	l.coalescer = coalesce.New(coalesce.Config{
+		Call: l.call, Refuse: b.refusal, Group: cfg.Workers, PerCall: cfg.ClaimsPerCall, InFlight: cfg.ClaimsInFlight, QueueMax: queueMax,
+		WaitMax: cfg.QueueWait, Clock: cfg.Clock, Metrics: m.coalescers, Tracer: cfg.Tracer, CampaignID: meta.ID,
+	})
 	return l
 }
 
@@ -107,7 +113,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.CallTimeout)
 	defer cancel()
-	defer l.coalescer.breaker.watch(l.meta.ID)()
+	defer l.breaker.watch(l.meta.ID)()
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 

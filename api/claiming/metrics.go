@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/lua"
 	"dibs/models"
@@ -14,8 +15,7 @@ import (
 // metrics of the claim routes. Label values are closed lists.
 type metrics struct {
 	claims     map[string]prometheus.Counter // by outcome
-	perCall    prometheus.Histogram
-	queued     prometheus.Gauge
+	coalescers coalesce.Metrics
 	rolledBack prometheus.Counter
 	held       prometheus.Histogram
 	rowWait    prometheus.Histogram
@@ -29,12 +29,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, []string{"outcome"})
 	m := &metrics{
 		claims: make(map[string]prometheus.Counter, len(wire.ClaimCodes)+2),
-		perCall: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "dibs_claims_per_call", Help: "Claims that shared one script call.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
-		}),
-		queued: f.NewGauge(prometheus.GaugeOpts{
-			Name: "dibs_claims_queued", Help: "Claims waiting for a script call, of all campaigns.",
-		}),
+		coalescers: coalesce.Metrics{
+			PerCall: f.NewHistogram(prometheus.HistogramOpts{
+				Name: "dibs_claims_per_call", Help: "Claims that shared one script call.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
+			}),
+			Queued: f.NewGauge(prometheus.GaugeOpts{
+				Name: "dibs_claims_queued", Help: "Claims waiting for a script call, of all campaigns.",
+			}),
+		},
 		rolledBack: f.NewCounter(prometheus.CounterOpts{
 			Name: "dibs_rolled_back_total",
 			Help: "Calls that took nothing because Redis was rolled back behind what this process had seen of the campaign.",

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"dibs/api/coalesce"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -99,7 +100,7 @@ func (r *rows) await(ctx context.Context, sent []sentClaim) {
 		return
 	}
 	sent = slices.DeleteFunc(slices.Clone(sent), func(c sentClaim) bool {
-		return c.ticket.answer.err != nil || !c.ticket.answer.reply.Outcome.Took()
+		return c.ticket.Err != nil || !c.ticket.Reply.Outcome.Took()
 	})
 	if len(sent) == 0 {
 		return
@@ -125,7 +126,7 @@ func (r *rows) enter(sent []sentClaim) []*row {
 	defer r.mu.Unlock()
 	entered := make([]*row, len(sent))
 	for i, c := range sent {
-		id := c.ticket.answer.reply.Claim.ID
+		id := c.ticket.Reply.Claim.ID
 		w := r.waiting[id]
 		if w == nil {
 			w = &row{committed: make(chan struct{}), partition: c.shard.meta.Partition}
@@ -143,7 +144,7 @@ func (r *rows) enter(sent []sentClaim) []*row {
 // leave ends a wait. Only an answered claim advances the position that this
 // process has seen. An unanswered claim that Redis loses isn't missing.
 func (r *rows) leave(c *sentClaim, w *row) {
-	reply := &c.ticket.answer.reply
+	reply := &c.ticket.Reply
 	switch {
 	case w.isCommitted() && reply.Outcome == models.OutcomeClaimed:
 		c.shard.latest.advance(lua.Position{Epoch: reply.Epoch, Seq: reply.Claim.Seq})
@@ -157,7 +158,7 @@ func (r *rows) leave(c *sentClaim, w *row) {
 	if w.waiters == 0 && r.waiting[reply.Claim.ID] == w {
 		delete(r.waiting, reply.Claim.ID)
 	}
-	c.ticket.answer = answer{err: errNoRow}
+	c.ticket.Answer = coalesce.Answer{Err: errNoRow}
 }
 
 // ask queries for all waiting claims whenever MySQL has applied more,

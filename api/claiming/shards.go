@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/coalesce"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -59,17 +60,17 @@ func (s *Routes) shardOf(ctx context.Context, campaign *lane, shard int) (*lane,
 	return s.lanes.get(ctx, models.ShardID(campaign.meta.ID, shard), s.cfg.Clock())
 }
 
-func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) ticket {
+func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) coalesce.Ticket {
 	shard, err := s.shardOf(ctx, l, l.meta.ShardOf(req.UserID, req.Subjects))
 	if err != nil {
-		return ticket{req: req, answer: answer{err: s.unavailable(ctx, l, err)}}
+		return coalesce.Ticket{Request: req, Answer: coalesce.Answer{Err: s.unavailable(ctx, l, err)}}
 	}
 	if k := shard.soldOut.covers(req.Quantity, s.cfg.Clock()); k != nil && shard != l && req.Key == "" {
-		return ticket{req: req, answer: answer{reply: lua.ClaimReply{Outcome: models.OutcomeSoldOut, Left: k.from - 1}}}
+		return coalesce.Ticket{Request: req, Answer: coalesce.Answer{Reply: lua.ClaimReply{Outcome: models.OutcomeSoldOut, Left: k.from - 1}}}
 	}
-	t := shard.coalescer.claim(ctx, req)
+	t := shard.coalescer.Claim(ctx, req)
 	sent := []sentClaim{{l, shard, &t}}
-	if t.isDry() {
+	if isDry(&t) {
 		s.hold(ctx, sent)
 	}
 	s.rows.await(ctx, sent)
@@ -89,8 +90,8 @@ func (s *Routes) unavailable(ctx context.Context, l *lane, err error) error {
 // has none.
 func (l *lane) mayBeDry() bool { return l.meta.IsShard() && l.meta.Kind != models.KindPacket }
 
-func (t *ticket) isDry() bool {
-	return t.answer.err == nil && t.answer.reply.Outcome == models.OutcomeDry
+func isDry(t *coalesce.Ticket) bool {
+	return t.Err == nil && t.Reply.Outcome == models.OutcomeDry
 }
 
 func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
@@ -118,7 +119,7 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 
 type sentClaim struct {
 	campaign, shard *lane
-	ticket          *ticket
+	ticket          *coalesce.Ticket
 }
 
 func sentBy(parts []batchPart) (sent []sentClaim) {
@@ -133,7 +134,7 @@ func sentBy(parts []batchPart) (sent []sentClaim) {
 func (s *Routes) waitForRefills(ctx context.Context, sent []sentClaim) {
 	var dry []sentClaim
 	for _, one := range sent {
-		if one.ticket.isDry() {
+		if isDry(one.ticket) {
 			dry = append(dry, one)
 		}
 	}
@@ -175,13 +176,13 @@ func (s *Routes) refillAll(ctx context.Context, dry []sentClaim) (again []sentCl
 	_ = refills.Wait() // each has its own error
 	var few *tooFewError
 	for i := range dry {
-		answer := &dry[i].ticket.answer
+		answer := &dry[i].ticket.Answer
 		switch {
 		case errors.As(found[i], &few):
-			answer.reply.Outcome = models.OutcomeSoldOut
-			answer.reply.Left = few.left
+			answer.Reply.Outcome = models.OutcomeSoldOut
+			answer.Reply.Left = few.left
 		case found[i] != nil:
-			answer.err = found[i]
+			answer.Err = found[i]
 		default:
 			again = append(again, dry[i])
 		}
@@ -195,17 +196,17 @@ func (s *Routes) sendAgain(ctx context.Context, claims []sentClaim) (dry []sentC
 	if len(claims) == 0 {
 		return nil
 	}
-	w := newWaiter(ctx, len(claims))
+	w := coalesce.NewCaller(ctx, len(claims))
 	for i := range claims {
-		w.add(claims[i].ticket.req)
+		w.Add(claims[i].ticket.Request)
 	}
 	for i := range claims {
-		claims[i].shard.coalescer.submit([]*ticket{&w.tickets[i]})
+		claims[i].shard.coalescer.Submit([]*coalesce.Ticket{&w.Tickets[i]})
 	}
-	<-w.done
+	w.Wait()
 	for i := range claims {
-		claims[i].ticket.answer = w.tickets[i].answer
-		if claims[i].ticket.isDry() {
+		claims[i].ticket.Answer = w.Tickets[i].Answer
+		if isDry(claims[i].ticket) {
 			dry = append(dry, claims[i])
 		}
 	}
@@ -224,7 +225,7 @@ func (e *tooFewError) Error() string {
 // claims that need as many there. It returns nil if there were some,
 // else tooFew or errDry.
 func (s *Routes) refill(ctx context.Context, c *sentClaim) error {
-	quantity := c.ticket.req.Quantity
+	quantity := c.ticket.Request.Quantity
 	for ctx.Err() == nil {
 		if k := c.campaign.soldOut.covers(quantity, s.cfg.Clock().Add(proveAfter)); k != nil {
 			return &tooFewError{k.from - 1}

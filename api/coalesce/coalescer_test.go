@@ -1,4 +1,4 @@
-package claiming_test
+package coalesce_test
 
 import (
 	"context"
@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"dibs/api/claiming"
+	"dibs/api/coalesce"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/lua"
@@ -70,8 +71,50 @@ func (g *gated) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	return g.echo.call(reqs)
 }
 
-func config() claiming.CoalescerConfig {
-	return claiming.CoalescerConfig{PerCall: 128, InFlight: 1, QueueMax: 8192, WaitMax: time.Minute}
+func config() coalesce.Config {
+	return coalesce.Config{PerCall: 128, InFlight: 1, QueueMax: 8192, WaitMax: time.Minute}
+}
+
+// coalescer is one with workers of its own.
+type coalescer struct {
+	*coalesce.Coalescer
+
+	group *workers.Group
+}
+
+func start(cfg coalesce.Config, call func([]lua.ClaimRequest) ([]lua.ClaimReply, error)) coalescer {
+	cfg.Call, cfg.Group = call, &workers.Group{}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	cfg.Metrics = coalesce.Metrics{
+		PerCall: prometheus.NewHistogram(prometheus.HistogramOpts{}), Queued: prometheus.NewGauge(prometheus.GaugeOpts{}),
+	}
+	return coalescer{coalesce.New(cfg), cfg.Group}
+}
+
+func (c coalescer) Claim(ctx context.Context, req lua.ClaimRequest) (lua.ClaimReply, error) {
+	t := c.Coalescer.Claim(ctx, req)
+	return t.Reply, t.Err
+}
+
+func (c coalescer) Batch(ctx context.Context, reqs []lua.ClaimRequest) (replies []lua.ClaimReply, errs []error) {
+	caller := coalesce.NewCaller(ctx, len(reqs))
+	var tickets []*coalesce.Ticket
+	for i := range reqs {
+		tickets = append(tickets, caller.Add(reqs[i]))
+	}
+	c.Submit(tickets)
+	caller.Wait()
+	for _, t := range tickets {
+		replies, errs = append(replies, t.Reply), append(errs, t.Err)
+	}
+	return replies, errs
+}
+
+func (c coalescer) Queued() int {
+	queued, _ := c.State()
+	return queued
 }
 
 func TestCoalescer_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
@@ -82,7 +125,7 @@ func TestCoalescer_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
 			e := newEcho()
 			cfg := config()
 			cfg.InFlight, cfg.PerCall = calls, 16
-			c := claiming.NewCoalescer(cfg, e.call)
+			c := start(cfg, e.call)
 			var g errgroup.Group
 			for i := range 1000 {
 				g.Go(func() error {
@@ -111,8 +154,9 @@ func TestCoalescer_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
 			require.Positive(t, shared, "control: calls were shared at all")
 			require.LessOrEqual(t, int(e.most.Load()), calls)
 			require.Zero(t, c.Queued())
-			require.NoError(t, c.Stop(t.Context()))
-			require.Zero(t, c.Workers())
+			require.NoError(t, c.group.Stop(t.Context()))
+			_, left := c.State()
+			require.Zero(t, left)
 		})
 	}
 }
@@ -123,7 +167,7 @@ func TestCoalescer_BatchesKeepTheirOrder(t *testing.T) {
 	e := newEcho()
 	cfg := config()
 	cfg.QueueMax = callers * most
-	c := claiming.NewCoalescer(cfg, e.call)
+	c := start(cfg, e.call)
 	var g errgroup.Group
 	for range callers {
 		g.Go(func() error {
@@ -148,7 +192,7 @@ func TestCoalescer_BatchesKeepTheirOrder(t *testing.T) {
 func TestCoalescer_WhoComesDuringACallSharesTheNext(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
-	c := claiming.NewCoalescer(config(), gate.call)
+	c := start(config(), gate.call)
 	var g errgroup.Group
 	claim := func() error { _, err := c.Claim(t.Context(), request("u")); return err }
 	g.Go(claim)
@@ -170,7 +214,7 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	gate := newGated()
 	cfg := config()
 	cfg.QueueMax = 10
-	c := claiming.NewCoalescer(cfg, gate.call)
+	c := start(cfg, gate.call)
 	var g errgroup.Group
 	g.Go(func() error { _, err := c.Claim(t.Context(), request("first")); return err })
 	apitest.Receive(t, gate.entered)
@@ -182,7 +226,7 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	g.Go(func() error { _, errs = c.Batch(t.Context(), reqs); return nil })
 	require.Eventually(t, func() bool { return c.Queued() == 10 }, time.Minute, time.Millisecond)
 	_, err := c.Claim(t.Context(), request("late"))
-	require.ErrorIs(t, err, claiming.ErrQueueFull)
+	require.ErrorIs(t, err, coalesce.ErrQueueFull)
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 	for range 2 {
 		apitest.Send(t, gate.letGo, nil)
@@ -192,7 +236,7 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 		if i < 10 {
 			require.NoError(t, err)
 		} else {
-			require.ErrorIs(t, err, claiming.ErrQueueFull, "what did not fit, and only that")
+			require.ErrorIs(t, err, coalesce.ErrQueueFull, "what did not fit, and only that")
 		}
 	}
 	require.Len(t, gate.seen, 11)
@@ -201,7 +245,7 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
-	c := claiming.NewCoalescer(config(), gate.call)
+	c := start(config(), gate.call)
 	sent, leaveSent := context.WithCancel(t.Context())
 	queued, leaveQueued := context.WithCancel(t.Context())
 	first, second, third := request("sent"), request("queued"), request("stays")
@@ -219,7 +263,7 @@ func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T)
 	apitest.Send(t, gate.letGo, nil)
 	apitest.Wait(t, wg.Wait)
 	require.NoError(t, errSent, "the call ran on its own time, and to its end")
-	require.ErrorIs(t, errQueued, claiming.ErrLeft)
+	require.ErrorIs(t, errQueued, coalesce.ErrLeft)
 	require.ErrorIs(t, errQueued, lua.ErrUnavailable)
 	require.NoError(t, errStays)
 	require.Equal(t, map[uuid.UUID]int{first.ID: 1, third.ID: 1}, gate.seen)
@@ -231,7 +275,7 @@ func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	gate := newGated()
 	cfg := config()
 	cfg.WaitMax, cfg.Clock = 2*time.Second, now.Now
-	c := claiming.NewCoalescer(cfg, gate.call)
+	c := start(cfg, gate.call)
 	var wg sync.WaitGroup
 	var errOld, errNew error
 	wg.Go(func() { _, _ = c.Claim(t.Context(), request("first")) })
@@ -245,7 +289,7 @@ func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	require.Equal(t, 1, apitest.Receive(t, gate.entered))
 	apitest.Send(t, gate.letGo, nil)
 	apitest.Wait(t, wg.Wait)
-	require.ErrorIs(t, errOld, claiming.ErrWaited)
+	require.ErrorIs(t, errOld, coalesce.ErrWaited)
 	require.ErrorIs(t, errOld, lua.ErrUnavailable)
 	require.NoError(t, errNew)
 }
@@ -255,7 +299,7 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	gate := newGated()
 	cfg := config()
 	cfg.PerCall = 1
-	c := claiming.NewCoalescer(cfg, gate.call)
+	c := start(cfg, gate.call)
 	var g errgroup.Group
 	for range 3 {
 		g.Go(func() error { _, err := c.Claim(t.Context(), request("u")); return err })
@@ -264,9 +308,9 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, time.Minute, time.Millisecond)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, c.Stop(short), workers.ErrStop, "work is left")
+	require.ErrorIs(t, c.group.Stop(short), workers.ErrStop, "work is left")
 	stopped := make(chan error, 1)
-	go func() { stopped <- c.Stop(t.Context()) }()
+	go func() { stopped <- c.group.Stop(t.Context()) }()
 	for range 2 {
 		apitest.Send(t, gate.letGo, nil)
 		apitest.Receive(t, gate.entered)
@@ -275,7 +319,7 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	require.NoError(t, apitest.Receive(t, stopped))
 	require.NoError(t, apitest.Result(t, g.Wait))
 	_, err := c.Claim(t.Context(), request("late"))
-	require.ErrorIs(t, err, claiming.ErrStopping)
+	require.ErrorIs(t, err, coalesce.ErrStopping)
 	require.Len(t, gate.seen, 3)
 }
 
@@ -284,7 +328,7 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	gate := newGated()
 	cfg := config()
 	cfg.PerCall, cfg.QueueMax = 1, 4
-	c := claiming.NewCoalescer(cfg, gate.call)
+	c := start(cfg, gate.call)
 	var g errgroup.Group
 	claim := func(i int) {
 		g.Go(func() error {
@@ -320,7 +364,7 @@ func TestCoalescer_AWrongNumberOfRepliesIsNobodysAnswer(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{-3, -1, 1} {
 		e := newEcho()
-		c := claiming.NewCoalescer(config(), func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
+		c := start(config(), func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 			replies, err := e.call(reqs)
 			return append(replies, make([]lua.ClaimReply, 1)...)[:len(reqs)+more], err
 		})
