@@ -17,16 +17,11 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// serve runs a complete service on a real Redis and SQL server during the
-// test, and returns its address.
+// serve runs a whole service on embedded servers during the test, and returns
+// its address.
 func serve(t *testing.T, settings ...string) (url string) {
 	t.Helper()
-	environ := append([]string{
-		"DIBS_REDIS_URL=" + testenv.Redis(t).URL(), "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN,
-		"DIBS_LOG_LEVEL=error",
-	}, settings...)
-	servetest.Migrate(t, environ...)
-	url, _ = servetest.Serve(t, cmd.Env{Environ: environ})
+	url, _ = servetest.Serve(t, cmd.Env{Environ: append(settings, "DIBS_LOG_LEVEL=error")})
 	return url
 }
 

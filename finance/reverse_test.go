@@ -22,24 +22,6 @@ func givenUp(n int, claims ...models.Event) models.Event {
 	return e
 }
 
-// A claim that was never answered, but credited by a group ahead of MySQL,
-// must credit nothing in the end.
-func TestBooks_ADroppedClaimIsReversed(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		books := openBooks(t, finance.Config{DB: db})
-		revoked := packetClaim(1)
-		dropped := givenUp(2, revoked)
-		dropped.Type = models.EventClaimsDropped
-		for _, e := range []models.Event{revoked, dropped, dropped, revoked} {
-			require.NoError(t, books.Handle(t.Context(), e, nil))
-		}
-		entries, accounts := sumsOf(t, db)
-		require.Zero(t, entries)
-		require.Zero(t, accounts)
-	})
-}
-
 func sumsOf(t testing.TB, db *gorm.DB) (entries, accounts int64) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT COALESCE(SUM(amount), 0) FROM account_entries").Scan(&entries).Error)
@@ -74,28 +56,51 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	})
 }
 
-// Only the finance service knows the id of a claim that Redis lost. The
-// credit at its seq must be reversed once. seq counts per shard: the same
-// seq of another shard keeps its credit.
-func TestBooks_AGivenUpPlaceIsReversedOnce(t *testing.T) {
+// Whatever is redelivered, these events in their order must add up to the sum of
+// the packets that are paid.
+func TestBooks_AfterReversalsOnlyWhatIsPaidCounts(t *testing.T) {
 	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		books := openBooks(t, finance.Config{DB: db})
-		kept, lost, next := packetClaim(1), packetClaim(2), packetClaim(3)
-		lost.Shard, next.Shard = 1, 1
-		kept.Shard, kept.Seq = 2, lost.Seq
-		next.PacketID, next.Amount = lost.PacketID, lost.Amount
-		ranges := givenUp(9, kept)
-		ranges.Shard = 1
-		ranges.IDs, ranges.Seqs = nil, [][2]int64{{lost.Seq, lost.Seq}, {70, 90}}
-		other := ranges
-		other.ID, other.CampaignID = eventID(10), "another"
-		for _, e := range []models.Event{kept, lost, other, ranges, next, ranges, lost} {
-			require.NoError(t, handIn(t, books, e)[0])
-		}
-		entries, accounts := sumsOf(t, db)
-		require.Equal(t, []int64{*kept.Amount + *next.Amount, *kept.Amount + *next.Amount}, []int64{entries, accounts})
-	})
+	first, second, third := packetClaim(1), packetClaim(2), packetClaim(3)
+	dropped := givenUp(9, first)
+	dropped.Type = models.EventClaimsDropped
+	ofFirst := second
+	ofFirst.PacketID, ofFirst.Amount, ofFirst.Seq = first.PacketID, first.Amount, first.Seq
+
+	// A claim that Redis lost has no id but to the finance service. seq counts
+	// per shard: the same seq of another shard keeps its credit.
+	kept, lost, next := first, second, third
+	lost.Shard, next.Shard = 1, 1
+	kept.Shard, kept.Seq = 2, lost.Seq
+	next.PacketID, next.Amount = lost.PacketID, lost.Amount
+	ranges := givenUp(9, kept)
+	ranges.Shard = 1
+	ranges.IDs, ranges.Seqs = nil, [][2]int64{{lost.Seq, lost.Seq}, {70, 90}}
+	elsewhere := ranges
+	elsewhere.ID, elsewhere.CampaignID = eventID(10), "another"
+	for name, c := range map[string]struct {
+		events []models.Event
+		paid   int64
+	}{
+		"a claim that was credited ahead of MySQL and never answered": {[]models.Event{first, dropped, dropped, first}, 0},
+		"the packet of a given-up claim goes to the next": {
+			[]models.Event{first, givenUp(9, first), ofFirst, first, givenUp(9, first), ofFirst}, *ofFirst.Amount,
+		},
+		"a place that was given up": {
+			[]models.Event{kept, lost, elsewhere, ranges, next, ranges, lost}, *kept.Amount + *next.Amount,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+				books := openBooks(t, finance.Config{DB: db})
+				for _, e := range c.events {
+					require.NoError(t, books.Handle(t.Context(), e, nil))
+				}
+				entries, accounts := sumsOf(t, db)
+				require.Equal(t, []int64{c.paid, c.paid}, []int64{entries, accounts})
+			})
+		})
+	}
 }
 
 // The credit and its reversal arrive together, after the finance service
@@ -120,20 +125,5 @@ func TestBooks_ACreditAndItsReversalAtOnceAddUpToNothing(t *testing.T) {
 		}
 		entries, accounts := sumsOf(t, db)
 		require.Equal(t, "0 0", fmt.Sprint(entries, accounts))
-	})
-}
-
-// If a given-up claim's packet goes to another claim, that one must be paid.
-func TestBooks_ThePacketOfAGivenUpClaimIsPaidToTheNext(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		books := openBooks(t, finance.Config{DB: db})
-		revoked, next := packetClaim(1), packetClaim(2)
-		next.PacketID, next.Amount, next.Seq = revoked.PacketID, revoked.Amount, revoked.Seq
-		for _, e := range []models.Event{revoked, givenUp(9, revoked), next, revoked, givenUp(9, revoked), next} {
-			require.NoError(t, handIn(t, books, e)[0])
-		}
-		entries, accounts := sumsOf(t, db)
-		require.Equal(t, []int64{*next.Amount, *next.Amount}, []int64{entries, accounts})
 	})
 }

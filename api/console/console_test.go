@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 )
 
 func TestWhoIsNotSignedInSeesNothing(t *testing.T) {
@@ -361,9 +361,7 @@ func TestTheLifeOfAUserAndOfAnOrderIsTold(t *testing.T) {
 	s.api("POST", "/v1/claims/"+ids[0]+"/redeem", `{"order_id":"order-7"}`)
 	s.api("POST", "/v1/claims/"+ids[1]+"/release", `{"reason":"a mistake"}`)
 	s.api("POST", "/v1/claims/"+ids[2]+"/redeem", `{"order_id":"order-7"}`)
-	db, err := sqlstore.Open(t.Context(), sqlstore.Config{Path: filepath.Join(folder, "dibs.db"), Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, sqlstore.Close(db)) }()
+	db := syncertest.OpenStore(t, sqlstore.Config{Path: filepath.Join(folder, "dibs.db")})
 	require.NoError(t, db.Exec("INSERT INTO parked_events (id, campaign_id, user_id, reason, payload, parked_at) VALUES (?, 'spring', 'ada', ?, '{}', ?)",
 		ids[1], "its seq is taken", "2099-01-01 00:00:00.000").Error)
 	p := s.person()

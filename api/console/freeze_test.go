@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -13,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/cmd"
+	"dibs/internal/servetest"
 	"dibs/internal/testenv"
 )
 
@@ -95,7 +94,7 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 		"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + sql.DSN("dibs"), "DIBS_GROUPS=syncer", "DIBS_ADMIN_TOKEN=" + admin,
 		"DIBS_VIEWER_TOKEN=" + viewer, "DIBS_IDLE_EVICT=1h", "PATH=" + os.Getenv("PATH"),
 	}
-	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: environ, Stdout: io.Discard, Stderr: os.Stderr}))
+	servetest.Migrate(t, environ...)
 	s := &service{t: t, addr: testenv.Addr(t)}
 	s.url = "http://" + s.addr
 	run(t, "api", append(slices.Clone(environ), "DIBS_HTTP_ADDR="+s.addr))

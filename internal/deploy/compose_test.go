@@ -65,7 +65,7 @@ func service(t *testing.T, p *types.Project, name string) types.ServiceConfig {
 	return s
 }
 
-func TestComposeHasTheServices(t *testing.T) {
+func TestOurServicesStartInOrderAndMayDoNothingButRun(t *testing.T) {
 	t.Parallel()
 	p := project(t)
 	require.ElementsMatch(t, []string{"redis", "mysql", "migrate", "grants", "api", "consumer", "syncer", "finance"}, p.ServiceNames())
@@ -74,6 +74,25 @@ func TestComposeHasTheServices(t *testing.T) {
 		require.Equal(t, types.ShellCommand{command}, s.Command, name)
 		require.Equal(t, service(t, p, "api").Image, s.Image, "one image")
 		require.NotNil(t, s.Build, name)
+
+		require.True(t, s.ReadOnly, name)
+		require.Equal(t, []string{"ALL"}, s.CapDrop, name)
+		require.Empty(t, s.CapAdd, name)
+		require.Empty(t, s.User, "the image's own, which is not root")
+		require.Empty(t, s.Volumes, name)
+
+		require.Equal(t, types.ServiceConditionHealthy, s.DependsOn["redis"].Condition, name)
+		require.Equal(t, types.ServiceConditionHealthy, s.DependsOn["mysql"].Condition, name)
+		if name != "migrate" {
+			require.Equal(t, types.ServiceConditionCompletedSuccessfully, s.DependsOn["grants"].Condition, name)
+		}
+	}
+	for _, name := range []string{"redis", "mysql"} {
+		check := service(t, p, name).HealthCheck
+		require.NotNil(t, check, name)
+		require.NotNil(t, check.Interval, name)
+		require.NotNil(t, check.Timeout, name)
+		require.NotNil(t, check.Retries, name)
 	}
 }
 
@@ -87,7 +106,7 @@ func TestEveryVariableIsRequired(t *testing.T) {
 	}
 }
 
-func TestEveryPortIsOnLoopback(t *testing.T) {
+func TestEveryServiceComesBackStopsInTimeAndIsOnLoopback(t *testing.T) {
 	t.Parallel()
 	published := 0
 	for name, s := range project(t).Services {
@@ -96,52 +115,13 @@ func TestEveryPortIsOnLoopback(t *testing.T) {
 			require.Equal(t, "127.0.0.1", port.HostIP, name)
 			published++
 		}
-	}
-	require.Equal(t, 3, published, "api, redis, mysql")
-}
-
-func TestEveryServiceComesBackAndStopsInTime(t *testing.T) {
-	t.Parallel()
-	for name, s := range project(t).Services {
 		require.Contains(t, []string{types.RestartPolicyUnlessStopped, "on-failure:5"}, s.Restart, name)
 		require.NotNil(t, s.StopGracePeriod, name)
 		require.GreaterOrEqual(t, time.Duration(*s.StopGracePeriod), 20*time.Second, name)
 		require.Contains(t, s.SecurityOpt, "no-new-privileges:true", name)
 		require.False(t, s.Privileged, name)
 	}
-}
-
-func TestOurServicesMayDoNothingButRun(t *testing.T) {
-	t.Parallel()
-	p := project(t)
-	for name := range ours {
-		s := service(t, p, name)
-		require.True(t, s.ReadOnly, name)
-		require.Equal(t, []string{"ALL"}, s.CapDrop, name)
-		require.Empty(t, s.CapAdd, name)
-		require.Empty(t, s.User, "the image's own, which is not root")
-		require.Empty(t, s.Volumes, name)
-	}
-}
-
-func TestServicesStartInOrder(t *testing.T) {
-	t.Parallel()
-	p := project(t)
-	for name := range ours {
-		needs := service(t, p, name).DependsOn
-		require.Equal(t, types.ServiceConditionHealthy, needs["redis"].Condition, name)
-		require.Equal(t, types.ServiceConditionHealthy, needs["mysql"].Condition, name)
-		if name != "migrate" {
-			require.Equal(t, types.ServiceConditionCompletedSuccessfully, needs["grants"].Condition, name)
-		}
-	}
-	for _, name := range []string{"redis", "mysql"} {
-		check := service(t, p, name).HealthCheck
-		require.NotNil(t, check, name)
-		require.NotNil(t, check.Interval, name)
-		require.NotNil(t, check.Timeout, name)
-		require.NotNil(t, check.Retries, name)
-	}
+	require.Equal(t, 3, published, "api, redis, mysql")
 }
 
 func TestRedisKeepsEverything(t *testing.T) {

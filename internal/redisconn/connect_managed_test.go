@@ -1,7 +1,10 @@
 package redisconn_test
 
 import (
+	"crypto/tls"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -107,11 +110,15 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 // Managed clusters announce addresses that their certificate lacks.
 func TestConnect_ANodeKnownByItsAddressMayHaveTheCertificateOfTheURL(t *testing.T) {
 	t.Parallel()
-	redisAddr := testenv.SharedRedis(t).Addr()
 	for name, says := range map[string]string{"redis.example": "", "127.0.0.1": "", "other.example": "certificate"} {
 		cert, key := testenv.CertificateFor(t, name)
-		addr := behindTLS(t, redisAddr, cert, key)
-		conn, err := redisconn.DialNode(t.Context(), "rediss://redis.example:6379?tls_ca="+cert, addr)
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		require.NoError(t, err)
+		node := httptest.NewUnstartedServer(http.NotFoundHandler()) // only its handshake counts
+		node.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		node.StartTLS()
+		t.Cleanup(node.Close)
+		conn, err := redisconn.DialNode(t.Context(), "rediss://redis.example:6379?tls_ca="+cert, node.Listener.Addr().String())
 		if says == "" {
 			require.NoError(t, err, name)
 			require.NoError(t, conn.Close())

@@ -76,20 +76,6 @@ func requireGoesOn(t *testing.T, claim func() error, back func() time.Time) {
 	}
 }
 
-// The primary is killed and Sentinels promote its replica.
-func TestSentinel_ClaimsGoOnOnceAReplicaIsPromoted(t *testing.T) {
-	t.Parallel()
-	primary, replica := testenv.Redis(t), testenv.Redis(t, "repl-diskless-sync-delay 0")
-	testenv.Replicate(t, replica, primary)
-	sentinels := testenv.Sentinels(t, primary, 1, time.Second)
-	rdb := connect(t, sentinels.URL())
-	claim, _ := claiming(t, rdb, 1, time.Second)
-	require.NoError(t, claim())
-	require.NoError(t, rdb.Do(t.Context(), "wait", 1, 1000).Err())
-	primary.Kill()
-	requireGoesOn(t, claim, func() time.Time { return sentinels.AwaitPromotion(primary) })
-}
-
 // The primary is killed and its address then leads to the replica.
 func TestMovedAddress_ClaimsGoOn(t *testing.T) {
 	t.Parallel()

@@ -175,19 +175,3 @@ func TestAMillionPackets(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAMillionPackets(b *testing.B) {
-	mean := split.AmountMax / split.CountMax
-	for _, method := range split.Methods() {
-		for name, most := range map[string]int64{"free": 0, "max_2x": 2 * mean, "max_1.2x": mean + mean/5} {
-			r := seeded(split.Request{Count: split.CountMax, Amount: split.AmountMax, Max: most, Method: method}, 7)
-			b.Run(string(method)+"/"+name, func(b *testing.B) {
-				for b.Loop() {
-					if _, err := split.Split(r); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}

@@ -18,8 +18,6 @@ import (
 
 func TestSign_IsThatOfTheSpecification(t *testing.T) {
 	t.Parallel()
-	all := endpoints(t, endpoint("shop", "https://example.com/hook"))
-	require.Len(t, all, 1)
 	key := []byte("01234567890123456789012345678901")
 	require.Equal(t, "v1,1l34d9U9bSaAVQFy2uVdg3CHHT+o7pMzi59Vrub2gOE=", webhooks.Sign(key, "msg_1", time.Unix(1700000000, 0), []byte(`{"a":1}`)))
 }
