@@ -519,6 +519,12 @@ func boundaries() (games [][]step) {
 			step{Kind: "reload"}, one, step{Kind: "release"}, one,
 		))
 	}
+	hourly := models.Limit{By: "device", Per: models.PerHour, Max: 9}
+	games = append(games, ofOne( // a load counts an earlier claim for one of two limits
+		step{Kind: "adjust", Total: 30, Status: models.StatusOpen, Limits: []models.Limit{hourly}}, one,
+		step{Kind: "adjust", Total: 30, Status: models.StatusOpen, Limits: []models.Limit{hourly, {By: "device", Per: models.PerAll, Max: 2}}},
+		step{Kind: "reload"}, one,
+	))
 	return append(games, ofOne( // the last moment of a campaign
 		step{Kind: "adjust", Total: 30, Status: models.StatusOpen, EndsIn: 1}, step{Kind: "clock", ClockMinutes: 60}, one,
 	))
