@@ -9,6 +9,7 @@ import (
 
 	"dibs/api/wire"
 	"dibs/internal/caller"
+	"dibs/lua"
 	"dibs/models"
 )
 
@@ -173,6 +174,11 @@ func (s *Routes) pause(ctx context.Context, in *changeInput, change models.Chang
 	defer stop()
 	c, err := s.cfg.Campaigns.Pause(now, in.ID)
 	s.cfg.Changed(in.ID)
+	if errors.Is(err, lua.ErrAbsent) { // MySQL alone can pause it, however late
+		if out, err := s.change(ctx, in.ID, in.IfMatch, change); err == nil {
+			return out, nil
+		}
+	}
 	if err != nil {
 		return nil, s.refuse(ctx, "pause", in.ID, err, "MySQL does not answer, and Redis does not say that it "+
 			"paused each part of the campaign: it may "+

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -227,4 +228,37 @@ func TestCampaign_CloseAskedForAgainIsPassedOn(t *testing.T) {
 	w := apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "")
 	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
 	require.Contains(t, w.Body.String(), "stored")
+}
+
+// late is a MySQL that answers no change in time for a pause, the
+// next one in its own time, and a Redis without the campaign.
+type late struct {
+	*apitest.Fake
+
+	changes int
+}
+
+func (f *late) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
+	f.changes++
+	if f.changes == 1 {
+		<-ctx.Done()
+		return models.Campaign{}, ctx.Err()
+	}
+	return f.Fake.Change(ctx, id, change)
+}
+
+func (*late) Pause(context.Context, string) (models.Campaign, error) {
+	return models.Campaign{}, lua.ErrAbsent
+}
+
+func TestCampaign_APauseWaitsForMySQLIfRedisLacksTheCampaign(t *testing.T) {
+	t.Parallel()
+	fake := &late{Fake: apitest.NewFake(apitest.Coupon("spring", 10))}
+	deps := fake.Deps()
+	deps.Campaigns = fake
+	server, err := api.New(api.Config{}, deps)
+	require.NoError(t, err)
+	w := apitest.Ask(apitest.AtHome(server.Handler()), "PATCH", "/v1/campaigns/spring", `{"status":"paused"}`)
+	require.Equal(t, 200, w.Code, w.Body)
+	require.Equal(t, models.StatusPaused, fake.Campaigns["spring"].Status)
 }

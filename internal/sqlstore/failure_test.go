@@ -1,4 +1,4 @@
-package sqlstore
+package sqlstore_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"testing"
+
+	"dibs/internal/sqlstore"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
@@ -18,21 +20,21 @@ func TestFailureOf_SaysWhatCanBeDone(t *testing.T) {
 	my := func(number uint16) error { return fmt.Errorf("wrapped: %w", &mysql.MySQLError{Number: number}) }
 	for _, c := range []struct {
 		err  error
-		want Failure
+		want sqlstore.Failure
 	}{
-		{nil, FailureNone},
-		{my(1213), FailureClash}, {my(1205), FailureClash},
-		{my(1062), FailureDuplicate},
-		{my(1406), FailureData}, {my(3819), FailureData}, {my(4025), FailureData}, {my(1153), FailureData}, {mysql.ErrPktTooLarge, FailureData},
-		{gorm.ErrDuplicatedKey, FailureDuplicate}, {gorm.ErrCheckConstraintViolated, FailureData},
-		{my(1040), FailureTransient}, {my(1146), FailureTransient}, {my(1142), FailureTransient}, {my(1836), FailureTransient},
-		{driver.ErrBadConn, FailureTransient}, {mysql.ErrInvalidConn, FailureTransient}, {io.EOF, FailureTransient},
-		{sql.ErrTxDone, FailureTransient}, {context.DeadlineExceeded, FailureTransient},
-		{liteError(5), FailureClash}, {liteError(517), FailureClash}, {liteError(6), FailureClash},
-		{liteError(1555), FailureDuplicate}, {liteError(2067), FailureDuplicate},
-		{liteError(275), FailureData}, {liteError(18), FailureData}, {liteError(13), FailureTransient},
+		{nil, sqlstore.FailureNone},
+		{my(1213), sqlstore.FailureClash}, {my(1205), sqlstore.FailureClash},
+		{my(1062), sqlstore.FailureDuplicate},
+		{my(1406), sqlstore.FailureData}, {my(3819), sqlstore.FailureData}, {my(4025), sqlstore.FailureData}, {my(1153), sqlstore.FailureData}, {mysql.ErrPktTooLarge, sqlstore.FailureData},
+		{gorm.ErrDuplicatedKey, sqlstore.FailureDuplicate}, {gorm.ErrCheckConstraintViolated, sqlstore.FailureData},
+		{my(1040), sqlstore.FailureTransient}, {my(1146), sqlstore.FailureTransient}, {my(1142), sqlstore.FailureTransient}, {my(1836), sqlstore.FailureTransient},
+		{driver.ErrBadConn, sqlstore.FailureTransient}, {mysql.ErrInvalidConn, sqlstore.FailureTransient}, {io.EOF, sqlstore.FailureTransient},
+		{sql.ErrTxDone, sqlstore.FailureTransient}, {context.DeadlineExceeded, sqlstore.FailureTransient},
+		{liteError(5), sqlstore.FailureClash}, {liteError(517), sqlstore.FailureClash}, {liteError(6), sqlstore.FailureClash},
+		{liteError(1555), sqlstore.FailureDuplicate}, {liteError(2067), sqlstore.FailureDuplicate},
+		{liteError(275), sqlstore.FailureData}, {liteError(18), sqlstore.FailureData}, {liteError(13), sqlstore.FailureTransient},
 	} {
-		require.Equal(t, c.want, FailureOf(c.err), "%v", c.err)
+		require.Equal(t, c.want, sqlstore.FailureOf(c.err), "%v", c.err)
 	}
 }
 

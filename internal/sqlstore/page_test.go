@@ -1,10 +1,12 @@
-package sqlstore
+package sqlstore_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"testing"
+
+	"dibs/internal/sqlstore"
 
 	"github.com/stretchr/testify/require"
 )
@@ -34,7 +36,7 @@ func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 	for n, reads := range map[int]int{0: 1, 2: 2, 3: 2, 7: 4} {
 		rows := &table{n: n, size: 3}
 		seen := map[string]bool{}
-		for page, err := range Pages(Itself, rows.fetch) {
+		for page, err := range sqlstore.Pages(sqlstore.Itself, rows.fetch) {
 			require.NoError(t, err)
 			for _, key := range page {
 				require.False(t, seen[key])
@@ -45,7 +47,7 @@ func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 		require.Equal(t, reads, rows.reads)
 	}
 	rows := &table{n: 9, size: 3}
-	for _, err := range Pages(Itself, rows.fetch) {
+	for _, err := range sqlstore.Pages(sqlstore.Itself, rows.fetch) {
 		require.NoError(t, err)
 		break
 	}
@@ -53,7 +55,7 @@ func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 
 	rows = &table{n: 9, size: 3, broken: 2}
 	var last error
-	for _, err := range Pages(Itself, rows.fetch) {
+	for _, err := range sqlstore.Pages(sqlstore.Itself, rows.fetch) {
 		last = err
 	}
 	require.ErrorIs(t, last, errRead)
@@ -62,17 +64,17 @@ func TestPages_YieldsEachRowOnceAndStopsWhenAsked(t *testing.T) {
 
 func TestEachRow_StopsWhenAPageCannotBeReadAndWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
-	rows := &table{n: 3 * PageSize, size: PageSize, broken: 2}
+	rows := &table{n: 3 * sqlstore.PageSize, size: sqlstore.PageSize, broken: 2}
 	odd, done := errors.New("odd"), 0
-	err := EachRow(t.Context(), Itself, rows.fetch, func(*string) error { done++; return odd })
+	err := sqlstore.EachRow(t.Context(), sqlstore.Itself, rows.fetch, func(*string) error { done++; return odd })
 	require.ErrorIs(t, err, errRead)
 	require.ErrorIs(t, err, odd, "what failed before is told, too")
-	require.Equal(t, PageSize, done)
+	require.Equal(t, sqlstore.PageSize, done)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
-	rows, done = &table{n: 3 * PageSize, size: PageSize}, 0
-	err = EachRow(ctx, Itself, rows.fetch, func(*string) error {
+	rows, done = &table{n: 3 * sqlstore.PageSize, size: sqlstore.PageSize}, 0
+	err = sqlstore.EachRow(ctx, sqlstore.Itself, rows.fetch, func(*string) error {
 		done++
 		cancel(stopped)
 		return odd

@@ -1,4 +1,4 @@
-package sqlstore
+package sqlstore_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dibs/internal/sqlstore"
+
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 )
@@ -16,27 +18,25 @@ func TestRetry_TriesAgainWhatMayHealAndNothingElse(t *testing.T) {
 	t.Parallel()
 	answer := errors.New("an answer")
 	for _, c := range []struct {
-		err   error
-		tries uint
-		want  int
+		err  error
+		want int
 	}{
-		{&mysql.MySQLError{Number: 1213}, 3, 3}, {io.EOF, 2, 2}, {&mysql.MySQLError{Number: 1406}, 3, 1}, {Final(answer), 3, 1},
+		{&mysql.MySQLError{Number: 1213}, 5}, {io.EOF, 5}, {&mysql.MySQLError{Number: 1406}, 1}, {sqlstore.Final(answer), 1},
 	} {
-		calls, notices := 0, 0
-		err := retry(t.Context(), c.tries, func(error, Failure, time.Duration) { notices++ }, func() error {
+		calls := 0
+		err := sqlstore.Retry(t.Context(), func() error {
 			calls++
 			return c.err
 		})
 		require.Error(t, err)
 		require.Equal(t, c.want, calls, "%v", c.err)
-		require.Equal(t, c.want-1, notices)
 	}
-	require.Equal(t, answer, retry(t.Context(), 1, nil, func() error { return Final(answer) }), "without the mark")
+	require.Equal(t, answer, sqlstore.Retry(t.Context(), func() error { return sqlstore.Final(answer) }), "without the mark")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
 	cancel(stopped)
-	require.ErrorIs(t, retry(ctx, 0, func(error, Failure, time.Duration) {}, func() error { return io.EOF }), stopped)
+	require.ErrorIs(t, sqlstore.RetryForever(ctx, func(error, sqlstore.Failure, time.Duration) {}, func() error { return io.EOF }), stopped)
 }
 
 // A longer wait would delay recovery after MySQL returns.
@@ -44,7 +44,7 @@ func TestRetryForever_WaitsLessThanASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tries, longest := 0, time.Duration(0)
-		require.NoError(t, RetryForever(t.Context(), func(_ error, _ Failure, wait time.Duration) { longest = max(longest, wait) }, func() error {
+		require.NoError(t, sqlstore.RetryForever(t.Context(), func(_ error, _ sqlstore.Failure, wait time.Duration) { longest = max(longest, wait) }, func() error {
 			if tries++; tries < 200 {
 				return io.EOF
 			}

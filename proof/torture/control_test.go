@@ -67,11 +67,11 @@ var allMutants = []mutant{
 		"if remaining < 1 then answer = dry break end",
 	}}},
 	{name: "a load waits until nothing changes", seeds: 3, only: []string{"delete a key"}, edits: []edit{{
-		"syncer/writer/await.go", "\t\tleft, err = a.behind(ctx, tips, left)\n",
+		"syncer/offset/streams.go", "\t\tleft, err = a.behind(ctx, tips, left)\n",
 		"\t\ttips, _ = a.scripts.Tips(ctx, partitions)\n\t\tleft, err = a.behind(ctx, tips, left)\n",
 	}}},
 	{name: "a MySQL that was restored is not noticed", seeds: 1, lossy: true, only: []string{"roll back sql"}, edits: []edit{
-		{"syncer/writer/offset.go", "moved.lost = append(moved.lost, s.Partition)", "_ = moved.lost"},
+		{"syncer/offset/offset.go", "moved.Lost = append(moved.Lost, s.Partition)", "_ = moved.Lost"},
 		{"syncer/writer/writer.go", "offsets[e.Partition] != e.Upto", "false"},
 	}},
 	{name: "a process ends when Redis is away as it starts", seeds: 3, only: []string{"kill api", "kill redis"}, edits: []edit{{

@@ -17,7 +17,7 @@ import (
 )
 
 // ErrTooMany reports more parked claims than a load takes.
-var ErrTooMany = errors.New("parking: claims are in the way")
+var ErrTooMany = errors.New("parking: parked claims are in the way")
 
 const (
 	most      = 10_000 // parked events of a campaign in memory; Read refuses more
