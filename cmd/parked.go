@@ -44,7 +44,7 @@ const oneCampaign = "id of one campaign; all unless given"
 
 var parkedClaimView = printer.View[compare.Parked]{
 	Header: []string{"id", "campaign", "user", "reason", "parked at"}, Wide: 1,
-	Rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.CampaignID, p.UserID, p.Reason, p.ParkedAt) },
+	Rows: func(p *compare.Parked, row func(...any)) { row(p.ID, p.LotID, p.UserID, p.Reason, p.ParkedAt) },
 }
 
 func newParkedList(env Env) *cobra.Command {
@@ -108,8 +108,7 @@ func retryParkedClaims(ctx context.Context, s *process.Stack, env Env, campaign 
 	c := s.Comparer()
 	campaigns := make(map[string]bool)
 	if err := c.EachParked(ctx, campaign, func(p *compare.Parked) error {
-		id, _ := models.SplitShardID(p.CampaignID)
-		campaigns[id] = true
+		campaigns[models.CampaignIDOf(p.LotID)] = true
 		return nil
 	}); err != nil {
 		return err

@@ -150,7 +150,7 @@ func onlyInRedis(ctx context.Context, s *process.Stack, known []string) error {
 	}
 	var only []string
 	for _, lot := range held {
-		id, _ := models.SplitShardID(lot)
+		id := models.CampaignIDOf(lot)
 		if isKnown[id] {
 			continue
 		}

@@ -25,10 +25,7 @@ type Meta struct {
 func (m *Meta) IsShard() bool { return models.IsShardID(m.ID) }
 
 // CampaignID returns the id of the campaign.
-func (m *Meta) CampaignID() string {
-	id, _ := models.SplitShardID(m.ID)
-	return id
-}
+func (m *Meta) CampaignID() string { return models.CampaignIDOf(m.ID) }
 
 // IsSharded reports whether the campaign has several shards, each with
 // its own Meta. Such a campaign has no lot of its own in Redis.

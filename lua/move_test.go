@@ -66,7 +66,7 @@ func (l *shardsOf) credit(move string, to, from int, units int64) (int64, error)
 }
 
 func (l *shardsOf) events() (all []string) {
-	campaignID, _ := models.SplitShardID(l.shards[1].ID)
+	campaignID := models.CampaignIDOf(l.shards[1].ID)
 	entries, err := l.s.Entries(l.t.Context(), 0, lua.EntryID{}, 1000)
 	require.NoError(l.t, err)
 	for i := range entries {

@@ -43,6 +43,12 @@ func SplitShardID(id string) (campaignID string, shard int) {
 	return campaignID, shard
 }
 
+// CampaignIDOf is the id of a lot's campaign.
+func CampaignIDOf(lotID string) string {
+	campaignID, _ := SplitShardID(lotID)
+	return campaignID
+}
+
 // IsShardID reports whether an id is that of a shard.
 func IsShardID(id string) bool { return strings.Contains(id, shardMark) }
 

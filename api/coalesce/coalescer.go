@@ -78,9 +78,8 @@ var (
 
 // Config of a Coalescer.
 type Config struct {
-	Call func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
-	// Refuse returns an error while no claim may be queued; nil is never.
-	Refuse     func() error
+	Call       func(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error)
+	Refuse     func() error // an error while no claim may be queued
 	Group      *workers.Group
 	PerCall    int // claims of a call at most
 	InFlight   int // concurrent calls at most
@@ -140,7 +139,7 @@ func (c *Coalescer) Claim(ctx context.Context, req lua.ClaimRequest) Ticket {
 // Submit queues one caller's tickets in order. Those beyond QueueMax
 // are answered at once.
 func (c *Coalescer) Submit(tickets []*Ticket) {
-	if err := c.refusal(); err != nil {
+	if err := c.cfg.Refuse(); err != nil {
 		for _, t := range tickets {
 			t.Err = err
 		}
@@ -172,20 +171,6 @@ func (c *Coalescer) Submit(tickets []*Ticket) {
 		t.Err = err
 	}
 	notify(tickets[queued:])
-}
-
-func (c *Coalescer) refusal() error {
-	if c.cfg.Refuse == nil {
-		return nil
-	}
-	return c.cfg.Refuse()
-}
-
-// State returns how many claims wait, and how many workers send them.
-func (c *Coalescer) State() (queued, workers int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.waiting(), c.workers
 }
 
 func (c *Coalescer) waiting() int { return len(c.queue) - c.head }

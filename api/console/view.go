@@ -39,11 +39,7 @@ func (c *Console) functions() template.FuncMap {
 		},
 		"add":    func(a, b int) int { return a + b },
 		"silent": func(d time.Duration) bool { return d > silentAfter }, "advice": adviceFor,
-		"campaignOf": func(lotID string) string {
-			campaignID, _ := models.SplitShardID(lotID)
-			return campaignID
-		},
-		"sort": headOf, "options": optionsOf, "values": valuesOf, "limits": limitsOf,
+		"campaignOf": models.CampaignIDOf, "sort": headOf, "options": optionsOf, "values": valuesOf, "limits": limitsOf,
 		"maybe": func(t *models.Time) template.HTML {
 			if t == nil {
 				return "–"

@@ -90,8 +90,7 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 	for i, err := range r.pause(ctx, lots) {
 		switch {
 		case err == nil:
-			id, _ := models.SplitShardID(lots[i])
-			paused = append(paused, id)
+			paused = append(paused, models.CampaignIDOf(lots[i]))
 		case !errors.Is(err, models.ErrClosed):
 			failed = append(failed, err)
 		}

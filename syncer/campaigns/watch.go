@@ -71,7 +71,7 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 		all[rows[i].ID] = booksOf(&rows[i])
 	}
 	for i := range shards {
-		id, _ := models.SplitShardID(shards[i].ID)
+		id := models.CampaignIDOf(shards[i].ID)
 		of := all[id]
 		shard := booksOf(&shards[i])
 		of.Shards = append(of.Shards, shard)
@@ -81,8 +81,7 @@ func (r *Repository) BooksOfAll(ctx context.Context, ids []string) (map[string]m
 	}
 	for lot, of := range parked {
 		if of == nil {
-			id, _ := models.SplitShardID(lot)
-			delete(all, id)
+			delete(all, models.CampaignIDOf(lot))
 		}
 	}
 	return all, nil

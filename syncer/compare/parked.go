@@ -21,11 +21,11 @@ var ErrNoParked = errors.New("compare: no such parked event")
 
 // Parked is an event that MySQL could not take.
 type Parked struct {
-	ID         string    `json:"id"`
-	CampaignID string    `json:"campaign_id"` // "<id>#<shard>" of a shard
-	UserID     string    `json:"user_id"`
-	Reason     string    `json:"reason"`
-	ParkedAt   time.Time `json:"parked_at"`
+	ID       string    `json:"id"`
+	LotID    string    `gorm:"column:campaign_id" json:"campaign_id"`
+	UserID   string    `json:"user_id"`
+	Reason   string    `json:"reason"`
+	ParkedAt time.Time `json:"parked_at"`
 }
 
 const parkedPage = 500 // parked events of a read

@@ -3,8 +3,8 @@
 // A lot is a campaign of one shard, or one shard of a campaign. It is
 // away, not live, if Redis lacks it, if it is of an older generation
 // than its partition, or while it has a loader's token. It
-// stays away until somebody needs it: an API process loads it for a
-// claim, the leading syncer for a decision or after a dead loader.
+// stays away until it is needed: an API process loads it for a claim,
+// the leading syncer for a decision or after a dead loader.
 //
 //		fence ─▶ MySQL at the tip ─▶ number ─▶ stage rows ─▶ load.lua
 //		  ─▶ entry lot.loaded ─▶ the writer records it

@@ -317,7 +317,7 @@ func (l *Loader) partitionsOf(ctx context.Context, o *lot) (partitions []int, er
 	if !models.IsShardID(o.row.ID) {
 		return []int{o.row.Partition}, nil
 	}
-	campaignID, _ := models.SplitShardID(o.row.ID)
+	campaignID := models.CampaignIDOf(o.row.ID)
 	err = l.db.WithContext(ctx).Raw("SELECT DISTINCT partition_no FROM lots WHERE campaign_id = ? AND shard > 0", campaignID).
 		Scan(&partitions).Error
 	if err != nil {

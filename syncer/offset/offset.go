@@ -1,8 +1,9 @@
-// Package offset is MySQL's offset of each claim stream, the entry that
-// MySQL applied last, and waits for MySQL to reach an end of a stream.
+// Package offset stores and reads the offset of each claim stream: the
+// entry that MySQL applied last. It also waits for MySQL to apply all that
+// a stream has.
 //
-// A row of streams has it. It moves by compare-and-set, in the
-// transaction that writes what the entries say.
+// The offset is in the stream's row of table streams. It moves by
+// compare-and-set, in the transaction that writes what the entries say.
 package offset
 
 import (
@@ -34,20 +35,20 @@ type Step struct {
 // Read returns MySQL's offsets of claim
 // streams, by partition; NoOffset if it has none.
 func Read(ctx context.Context, db *gorm.DB, partitions ...int) (map[int]models.Offset, error) {
-	offsets, err := Known(db.WithContext(ctx), partitions)
+	offsets, err := known(db.WithContext(ctx), partitions)
 	if err != nil {
-		return nil, fmt.Errorf("offset: offsets: %w", err)
+		return nil, fmt.Errorf("offset: read: %w", err)
 	}
 	for _, p := range partitions {
-		if _, known := offsets[p]; !known {
+		if _, is := offsets[p]; !is {
 			offsets[p] = models.NoOffset()
 		}
 	}
 	return offsets, nil
 }
 
-// Known returns the offsets that MySQL has, by partition.
-func Known(db *gorm.DB, partitions []int) (map[int]models.Offset, error) {
+// known returns the offsets that MySQL has, by partition.
+func known(db *gorm.DB, partitions []int) (map[int]models.Offset, error) {
 	var rows []models.StreamRecord
 	err := db.Where("partition_no IN ?", partitions).Order("partition_no").Find(&rows).Error
 	offsets := make(map[int]models.Offset, len(rows))
@@ -67,10 +68,21 @@ func Applied(ctx context.Context, db *gorm.DB, partition int) (lua.EntryID, erro
 	return lua.ParseEntryID(offsets[partition].EntryID)
 }
 
-// Create gives a stream its first offset, before its first entry.
-func Create(db *gorm.DB, partition int) error {
-	return db.Clauses(clause.OnConflict{DoNothing: true}).Select("partition_no").
-		Create(&models.StreamRecord{Partition: partition}).Error
+// ReadOrCreate is Read of one partition. A stream
+// without an offset gets one, before its first entry.
+func ReadOrCreate(ctx context.Context, db *gorm.DB, partition int) (models.Offset, error) {
+	db = db.WithContext(ctx)
+	offsets, err := known(db, []int{partition})
+	at, is := offsets[partition]
+	if err == nil && !is {
+		at = models.NoOffset()
+		err = db.Clauses(clause.OnConflict{DoNothing: true}).Select("partition_no").
+			Create(&models.StreamRecord{Partition: partition}).Error
+	}
+	if err != nil {
+		return at, fmt.Errorf("offset: partition %d: %w", partition, err)
+	}
+	return at, nil
 }
 
 // Reset resets the streams for an embedded Redis, which starts empty.
@@ -102,7 +114,7 @@ type MovedError struct {
 }
 
 func (e *MovedError) Error() string {
-	return fmt.Sprintf("offset: those of partitions %v moved", slices.Concat(e.Applied, e.Lost))
+	return fmt.Sprintf("offset: partitions %v have moved", slices.Concat(e.Applied, e.Lost))
 }
 
 // Lock locks streams until the transaction ends. It fails with a
@@ -115,7 +127,7 @@ func Lock(tx *gorm.DB, steps []Step) error {
 	for i := range steps {
 		partitions[i] = steps[i].Partition
 	}
-	offsets, err := Known(tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}), partitions)
+	offsets, err := known(tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}), partitions)
 	if err != nil {
 		return err
 	}
@@ -135,7 +147,7 @@ func Lock(tx *gorm.DB, steps []Step) error {
 	return nil
 }
 
-// Store takes the steps, of locked streams.
+// Store takes the steps. Their streams must be locked.
 func Store(ctx context.Context, tx *gorm.DB, steps []Step, now time.Time) error {
 	if len(steps) == 0 {
 		return nil
@@ -196,10 +208,10 @@ func Positions(ctx context.Context, db *gorm.DB, partition int) (positions []mod
 
 // Move sets the offset, generation and state of a partition by
 // compare-and-set. After a move to an earlier offset, entries are read
-// again, and existing rows stay as they are. The function and runs in
-// the same transaction.
+// again, and existing rows stay as they are. also runs in the same
+// transaction.
 func Move(
-	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, and func(tx *gorm.DB) error,
+	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, also func(tx *gorm.DB) error,
 ) (moved bool, err error) {
 	err = db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		steps := []Step{{Partition: partition, From: from, To: to}}
@@ -213,7 +225,7 @@ func Move(
 		if err != nil {
 			return err
 		}
-		return and(tx)
+		return also(tx)
 	})
 	var other *MovedError
 	switch {

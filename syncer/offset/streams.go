@@ -23,7 +23,7 @@ type Streams struct {
 	scripts *lua.Scripts
 }
 
-// NewStreams returns an Streams.
+// NewStreams returns a Streams.
 func NewStreams(db *gorm.DB, scripts *lua.Scripts) *Streams {
 	return &Streams{db: db, scripts: scripts}
 }

@@ -105,7 +105,7 @@ func (r *Claims) parkedOf(ctx context.Context, q models.ClaimsQuery) (claims []m
 	find := parkedLines(r.db.WithContext(ctx)).
 		Where("p.user_id = ? AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.id = p.id)", q.UserID)
 	if q.CampaignID != "" {
-		find = find.Where("l.campaign_id = ?", q.CampaignID)
+		find = find.Where("COALESCE(l.campaign_id, p.campaign_id) = ?", q.CampaignID)
 	}
 	var lines []parkedLine
 	if err := find.Limit(maxParkedOf).Find(&lines).Error; err != nil {

@@ -52,34 +52,45 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 }
 
 // A claim that could not be written was answered with success,
-// so it must be readable, also one of a shard.
+// so it must be readable, whether or not MySQL has its campaign.
 func TestClaims_AClaimThatWasPutAsideIsFound(t *testing.T) {
 	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		sharded := syncertest.CampaignOf("spring", 100)
-		sharded.Shards, sharded.HoldForMs = 2, 60_000
-		syncertest.AddCampaigns(t, db, sharded)
-		events := syncertest.ClaimsOf("spring", 1, 1)
-		payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":"spring","shard":2,"user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`, events[0].ID)
-		for id, text := range map[string]string{events[0].ID: payload, "broken": "{"} {
-			row := models.ParkedEvent{ID: id, LotID: "spring#2", UserID: "u", Reason: "too long", Payload: []byte(text), ParkedAt: time.Now().UTC()}
-			require.NoError(t, db.Create(&row).Error)
-		}
-		got, err := records.NewClaims(db).Claim(t.Context(), events[0].ID)
-		require.NoError(t, err)
-		require.EqualValues(t, 2, got.Quantity)
-		require.Equal(t, models.ClaimParked, got.Status)
-		require.NotNil(t, got.ExpiresAt)
-		require.Equal(t, []models.Claim{got}, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
-		require.Equal(t, []models.Claim{got}, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", CampaignID: "spring", Limit: 3}))
-		require.Empty(t, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", CampaignID: "other", Limit: 3}))
-		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
-		_, err = records.NewClaims(db).Claim(t.Context(), events[0].ID)
-		require.ErrorIs(t, err, models.ErrNotFound, "it was given up")
-		require.Empty(t, pages(t, records.NewClaims(db), models.ClaimsQuery{UserID: "u", Limit: 3}))
-		_, err = records.NewClaims(db).Claim(t.Context(), "broken")
-		require.ErrorIs(t, err, models.ErrNotFound)
-	})
+	for _, lot := range []string{"none-such", "spring#2"} {
+		t.Run(lot, func(t *testing.T) {
+			syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) { findParked(t, db, lot) })
+		})
+	}
+}
+
+func findParked(t *testing.T, db *gorm.DB, lot string) {
+	t.Helper()
+	sharded := syncertest.CampaignOf("spring", 100)
+	sharded.Shards, sharded.HoldForMs = 2, 60_000
+	syncertest.AddCampaigns(t, db, sharded)
+	campaign, shard := models.SplitShardID(lot)
+	event := syncertest.ClaimsOf(campaign, 1, 1)[0]
+	payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":%q,"shard":%d,"user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`,
+		event.ID, campaign, shard)
+	for id, text := range map[string]string{event.ID: payload, "broken": "{"} {
+		row := models.ParkedEvent{ID: id, LotID: lot, UserID: "u", Reason: "refused", Payload: []byte(text), ParkedAt: time.Now().UTC()}
+		require.NoError(t, db.Create(&row).Error)
+	}
+	claims := records.NewClaims(db)
+	got, err := claims.Claim(t.Context(), event.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, got.Quantity)
+	require.Equal(t, models.ClaimParked, got.Status)
+	require.Equal(t, shard > 0, got.ExpiresAt != nil, "the hold of its campaign")
+	for _, of := range []string{"", campaign} {
+		require.Equal(t, []models.Claim{got}, pages(t, claims, models.ClaimsQuery{UserID: "u", CampaignID: of, Limit: 3}))
+	}
+	require.Empty(t, pages(t, claims, models.ClaimsQuery{UserID: "u", CampaignID: "other", Limit: 3}))
+	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
+	_, err = claims.Claim(t.Context(), event.ID)
+	require.ErrorIs(t, err, models.ErrNotFound, "it was given up")
+	require.Empty(t, pages(t, claims, models.ClaimsQuery{UserID: "u", Limit: 3}))
+	_, err = claims.Claim(t.Context(), "broken")
+	require.ErrorIs(t, err, models.ErrNotFound)
 }
 
 func TestClaims_AUsersPagesAreNewestFirstAndComplete(t *testing.T) {

@@ -34,7 +34,7 @@ func RecordSource(ctx context.Context, db *gorm.DB, of string) (string, error) {
 
 func first(ctx context.Context, db *gorm.DB, name, mine string) (value string, err error) {
 	err = sqlstore.Retry(ctx, func() error {
-		err := read(ctx, db, name, &value)
+		value, err = read(ctx, db, name)
 		if err != nil || value != "" {
 			return err
 		}
@@ -43,7 +43,8 @@ func first(ctx context.Context, db *gorm.DB, name, mine string) (value string, e
 		if err != nil {
 			return err
 		}
-		return read(ctx, db, name, &value)
+		value, err = read(ctx, db, name)
+		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("settings: %s: %w", name, err)
@@ -51,8 +52,10 @@ func first(ctx context.Context, db *gorm.DB, name, mine string) (value string, e
 	return value, nil
 }
 
-func read(ctx context.Context, db *gorm.DB, name string, value *string) error {
-	return db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", name).Scan(value).Error
+// read returns the value of a setting, or "" if it has none.
+func read(ctx context.Context, db *gorm.DB, name string) (value string, err error) {
+	err = db.WithContext(ctx).Raw("SELECT value FROM settings WHERE name = ?", name).Scan(&value).Error
+	return value, err
 }
 
 // InUse reports whether a database has campaigns.

@@ -22,7 +22,7 @@ var ErrPartitions = errors.New("settings: number of partitions cannot change")
 // this process would use the wrong streams and slots. A recorded number
 // is not written again, as MySQL may be read-only.
 func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
-	recorded, err := recordedPartitions(ctx, db)
+	recorded, err := read(ctx, db, partitions)
 	if err != nil {
 		return fmt.Errorf("settings: partitions: %w", err)
 	}
@@ -30,7 +30,7 @@ func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 		return nil
 	}
 	err = sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return fixPartitions(tx, n) })
+		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return fixPartitions(ctx, tx, n) })
 	})
 	if err != nil && !errors.Is(err, ErrPartitions) {
 		return fmt.Errorf("settings: partitions: %w", err)
@@ -70,7 +70,7 @@ func comparePartitions(ctx context.Context, db *gorm.DB, n int) error {
 	return fmt.Errorf("%w: data is made with %s, this process runs with %d", ErrPartitions, recorded[0], n)
 }
 
-func fixPartitions(tx *gorm.DB, n int) error {
+func fixPartitions(ctx context.Context, tx *gorm.DB, n int) error {
 	mine := models.Setting{Name: partitions, Value: strconv.Itoa(n)}
 	if err := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&mine).Error; err != nil {
 		return err
@@ -80,11 +80,11 @@ func fixPartitions(tx *gorm.DB, n int) error {
 	if err != nil || fixed.Value == mine.Value {
 		return err
 	}
-	var ids []string
-	if err := tx.Raw("SELECT id FROM lots LIMIT 1").Scan(&ids).Error; err != nil {
+	isUsed, err := InUse(ctx, tx)
+	if err != nil {
 		return err
 	}
-	if len(ids) > 0 {
+	if isUsed {
 		return sqlstore.Final(fmt.Errorf("%w: data was made with %s, configured are %d", ErrPartitions, fixed.Value, n))
 	}
 	return tx.Save(&mine).Error
@@ -93,7 +93,7 @@ func fixPartitions(tx *gorm.DB, n int) error {
 // SamePartitions refuses a new campaign if another number of partitions
 // was recorded after this process started.
 func SamePartitions(ctx context.Context, db *gorm.DB, n int) error {
-	recorded, err := recordedPartitions(ctx, db)
+	recorded, err := read(ctx, db, partitions)
 	switch {
 	case err != nil:
 		return fmt.Errorf("settings: partitions: %w", err)
@@ -101,9 +101,4 @@ func SamePartitions(ctx context.Context, db *gorm.DB, n int) error {
 		return fmt.Errorf("%w: recorded are %s, this process runs with %d", ErrPartitions, recorded, n)
 	}
 	return nil
-}
-
-func recordedPartitions(ctx context.Context, db *gorm.DB) (value string, err error) {
-	err = read(ctx, db, partitions, &value)
-	return value, err
 }

@@ -27,8 +27,7 @@ func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 	mine := models.SecretFingerprint(secret)
 	err := sqlstore.Retry(ctx, func() error {
 		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			var recorded string
-			err := tx.Raw("SELECT value FROM settings WHERE name = ?", subjectSecret).Scan(&recorded).Error
+			recorded, err := read(ctx, tx, subjectSecret)
 			if err != nil || recorded == mine {
 				return err
 			}

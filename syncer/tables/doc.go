@@ -1,4 +1,4 @@
-// Package tables has the rows of MySQL that are written or read in more than
-// one place: a definition, a decision and a deletion when they are made,
-// and by the writer again if a restored MySQL lacks them.
+// Package tables has the statements that several packages share. The rows of
+// a definition, a decision and a deletion are written when it is made, and
+// by the writer again if a restored MySQL lacks them.
 package tables

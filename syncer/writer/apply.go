@@ -138,7 +138,7 @@ func (a *application) run() error {
 	return nil
 }
 
-// stepsOf are those of the offsets of streams.
+// stepsOf returns how far each stream's offset moves.
 func stepsOf(streams ...adder.Taken) []offset.Step {
 	steps := make([]offset.Step, len(streams))
 	for i := range streams {

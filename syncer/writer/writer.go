@@ -78,14 +78,9 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if w.isClosing() {
 		return 0, at, ErrClosed
 	}
-	offsets, err := offset.Known(w.db.WithContext(ctx), []int{partition})
-	at, known := offsets[partition]
-	if err == nil && !known {
-		at = models.NoOffset()
-		err = offset.Create(w.db.WithContext(ctx), partition)
-	}
+	at, err = offset.ReadOrCreate(ctx, w.db, partition)
 	if err != nil {
-		return 0, at, fmt.Errorf("writer: offset of partition %d: %w", partition, err)
+		return 0, at, err
 	}
 	// the process that committed it may have died before it announced it
 	if !at.IsStart() {
