@@ -32,8 +32,9 @@ func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 // unless that is nil.
 func (c *Console) ask(from *http.Request, method, path string, body, out any, headers ...string) (http.Header, *wire.ProblemJSON) {
 	ctx := from.Context()
-	// a hanging server must not delay a page; a change may take its time
-	if method == http.MethodGet {
+	// A hanging server must not delay a page; a change may take its time.
+	// A caller with more time than a page sets its own deadline.
+	if _, limited := ctx.Deadline(); method == http.MethodGet && !limited {
 		limited, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		ctx = limited

@@ -1,16 +1,23 @@
 package console
 
 import (
+	"context"
 	"encoding/csv"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
+	"dibs/api/wire"
 	"dibs/models"
 )
 
-// csvPage is the number of claims read at a time for a file.
-const csvPage = "1000"
+const (
+	csvPage = "1000" // claims read at a time for a file
+
+	csvReadTimeout  = 10 * time.Second // of one such read
+	csvWriteTimeout = 30 * time.Second // in which a browser must take its claims
+)
 
 // claimsPage is the API's answer for a campaign's claims, and the data of
 // their page.
@@ -52,12 +59,13 @@ func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *session) 
 // in between, the connection is cut.
 func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *session) {
 	page := claimsPage{ID: r.PathValue("id"), Status: r.URL.Query().Get("status")}
+	control := http.NewResponseController(w)
 	out := csv.NewWriter(w)
 	for started := false; !started || page.Next != ""; started = true {
 		after := page.Next
 		page.Next = ""
 		page.Claims = nil
-		_, p := c.ask(r, http.MethodGet, page.query(after, csvPage), nil, &page)
+		p := c.askForFile(r, after, &page)
 		switch {
 		case p != nil && started:
 			panic(http.ErrAbortHandler) // so that no one takes the file for complete
@@ -71,6 +79,7 @@ func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *sessio
 				"id", "user_id", "quantity", "seq", "status", "claimed_at", "order_id", "packet_id", "amount", "currency", "release_reason",
 			})
 		}
+		_ = control.SetWriteDeadline(time.Now().Add(csvWriteTimeout))
 		for i := range page.Claims {
 			k := &page.Claims[i]
 			amount := ""
@@ -85,4 +94,13 @@ func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *sessio
 			return
 		}
 	}
+}
+
+// askForFile reads the page after a cursor. It may take longer than a page
+// that is shown.
+func (c *Console) askForFile(r *http.Request, after string, page *claimsPage) *wire.ProblemJSON {
+	ctx, cancel := context.WithTimeout(r.Context(), csvReadTimeout)
+	defer cancel()
+	_, p := c.ask(r.WithContext(ctx), http.MethodGet, page.query(after, csvPage), nil, page)
+	return p
 }
