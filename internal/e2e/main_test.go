@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -30,11 +31,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "dibs")
-	args := []string{"build", "-buildvcs=false", "-o", path}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	build := exec.Command("go", append(args, "dibs")...)
+	build := exec.Command("go", slices.Concat([]string{"build"}, testenv.BuildFlags(), []string{"-buildvcs=false", "-o", path, "dibs"})...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build dibs: %w\n%s", err, out)
 	}
