@@ -175,8 +175,7 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 // serviceEnviron passes settings from flags on as variables, which
 // other users can't read.
 func serviceEnviron(environ []string, flags *pflag.FlagSet) []string {
-	known := pflag.NewFlagSet("", pflag.ContinueOnError)
-	config.AddFlags(known)
+	known := settingFlags()
 	set := func(name, value string) string {
 		return config.Prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "=" + value
 	}

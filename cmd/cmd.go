@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"dibs/internal/build"
 	"dibs/internal/caller"
@@ -111,12 +112,15 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	root.AddCommand(newCampaign(env), newClaim(env), newRedeem(env), newRelease(env), newReopen(env), newExtend(env),
 		newWatch(env), newTail(env))
 	root.AddCommand(newPackets(env), newClaims(env), newLedger(env))
+	settings := settingFlags()
 	for _, command := range root.Commands() {
-		if command.Name() != "version" { // it needs none
-			addSettings(command)
-		}
-		if command.Name() == "demo" {
+		switch command.Name() {
+		case "version": // it needs none
+		case "demo":
+			addSettings(command, settingFlags())
 			command.Flags().Lookup("console").NoOptDefVal = "on" // `dibs demo --console`
+		default:
+			addSettings(command, settings)
 		}
 	}
 	decimalFlags(root)
@@ -124,11 +128,19 @@ Completion for your shell: 'dibs completion bash|zsh|fish --help'.`,
 	return root
 }
 
-// addSettings adds a flag for each setting to a command and its subcommands.
-func addSettings(c *cobra.Command) {
-	config.AddFlags(c.Flags())
+func settingFlags() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("settings", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	return flags
+}
+
+// addSettings adds the settings' flags to a command and its subcommands,
+// but for those that a command has itself, such as bench's --url. Only one
+// command runs, so all share them.
+func addSettings(c *cobra.Command, settings *pflag.FlagSet) {
+	c.Flags().AddFlagSet(settings)
 	for _, below := range c.Commands() {
-		addSettings(below)
+		addSettings(below, settings)
 	}
 }
 

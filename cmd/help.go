@@ -55,9 +55,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Use: "help [command]", Short: "Help about any command; `dibs help settings` lists the settings",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "settings" {
-				all := pflag.NewFlagSet("", pflag.ContinueOnError)
-				config.AddFlags(all)
-				c.Print("Every setting is an environment variable and a flag of every command:\n\n" + all.FlagUsages())
+				c.Print("Every setting is an environment variable and a flag of every command:\n\n" + settingFlags().FlagUsages())
 				return nil
 			}
 			found, rest, err := root.Find(args)

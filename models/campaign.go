@@ -158,8 +158,8 @@ func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) *
 // Location is the zone in which the limits' windows begin.
 func (c *Campaign) Location() (*time.Location, error) { return LoadZone(c.TimeZone) }
 
-// Definition is the part of a campaign that its creator chose.
-func (c *Campaign) Definition() Campaign {
+// WithoutBooks is the part of a campaign that its creator chose.
+func (c *Campaign) WithoutBooks() Campaign {
 	d := Campaign{
 		ID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Total: c.Total, PerUser: c.PerUser, PerUserPerDay: c.PerUserPerDay,
 		TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt, LowStockAt: c.LowStockAt, Currency: c.Currency,

@@ -182,13 +182,9 @@ const masked = "****"
 
 func hidden(string) string { return masked }
 
-// AddFlags adds a flag for every setting, unless the command has one of
-// that name.
+// AddFlags adds a flag for every setting.
 func AddFlags(flags *pflag.FlagSet) {
 	for _, s := range settings {
-		if flags.Lookup(s.key) != nil { // the command's own, such as bench's --url
-			continue
-		}
 		flags.String(s.key, s.fallback, s.meaning+" ("+s.variable()+")")
 		// fails for a missing flag
 		_ = flags.SetAnnotation(s.key, settingAnnotation, []string{s.variable()})

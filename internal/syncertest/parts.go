@@ -128,7 +128,7 @@ func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	t.Helper()
 	var rows []models.OutboxRow
 	require.NoError(t, db.Order("id").Find(&rows).Error)
-	_, err := relay.Apply(t.Context(), rows)
+	_, err := relay.Deliver(t.Context(), rows)
 	require.NoError(t, err)
 }
 

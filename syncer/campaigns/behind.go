@@ -36,17 +36,17 @@ func AwaitKnown(ctx context.Context, what string, isBehind func() (bool, error))
 
 // awaitKnown is AwaitKnown for a campaign. Entries that MySQL has yet
 // to read again would undo a change.
-func (a Applier) awaitKnown(ctx context.Context, id string, shards int) error {
+func (s Sender) awaitKnown(ctx context.Context, id string, shards int) error {
 	var partitions []int
 	for _, lot := range append(models.ShardIDs(id, shards), id) {
-		partitions = append(partitions, lua.PartitionOf(lot, a.scripts.Partitions()))
+		partitions = append(partitions, lua.PartitionOf(lot, s.scripts.Partitions()))
 	}
 	slices.Sort(partitions)
 	partitions = slices.Compact(partitions)
 	return AwaitKnown(ctx, "campaign "+id, func() (isBehind bool, err error) {
-		offsets, err := offset.Read(ctx, a.db, partitions...)
+		offsets, err := offset.Read(ctx, s.db, partitions...)
 		for i := 0; err == nil && !isBehind && i < len(partitions); i++ {
-			isBehind, err = a.scripts.IsBehind(partitions[i], offsets[partitions[i]])
+			isBehind, err = s.scripts.IsBehind(partitions[i], offsets[partitions[i]])
 		}
 		return isBehind, err
 	})
@@ -54,13 +54,13 @@ func (a Applier) awaitKnown(ctx context.Context, id string, shards int) error {
 
 // Known reads a campaign before a change.
 // Errors: models.ErrNotFound, models.ErrBehind.
-func (a Applier) Known(ctx context.Context, id string) (models.Campaign, error) {
-	if err := a.awaitKnown(ctx, id, 1); err != nil {
+func (s Sender) Known(ctx context.Context, id string) (models.Campaign, error) {
+	if err := s.awaitKnown(ctx, id, 1); err != nil {
 		return models.Campaign{}, err
 	}
-	c, err := Read(a.db.WithContext(ctx), id)
+	c, err := Read(s.db.WithContext(ctx), id)
 	if err != nil || !c.IsSharded() {
 		return c, err
 	}
-	return c, a.awaitKnown(ctx, id, c.Shards)
+	return c, s.awaitKnown(ctx, id, c.Shards)
 }

@@ -28,7 +28,7 @@ import (
 // their authority, and sends changes to Redis.
 type Repository struct {
 	db         *gorm.DB
-	applier    Applier
+	sender     Sender
 	partitions int
 	settler    Settler
 	log        *slog.Logger
@@ -36,8 +36,8 @@ type Repository struct {
 
 // New returns the repository. It sends committed changes to scripts.
 func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger) *Repository {
-	applier := NewApplier(db, scripts, &steps.Steps{})
-	return &Repository{db: db, applier: applier, partitions: scripts.Partitions(), log: log}
+	sender := NewSender(db, scripts, &steps.Steps{})
+	return &Repository{db: db, sender: sender, partitions: scripts.Partitions(), log: log}
 }
 
 type campaignRow struct {
@@ -58,7 +58,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	if err := settings.SamePartitions(ctx, r.db, r.partitions); err != nil {
 		return models.Campaign{}, false, err
 	}
-	if err := r.applier.awaitKnown(ctx, c.ID, c.Shards); err != nil {
+	if err := r.sender.awaitKnown(ctx, c.ID, c.Shards); err != nil {
 		return models.Campaign{}, false, err
 	}
 	digest, err := digestOf(&c)
@@ -83,7 +83,7 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 }
 
 func (r *Repository) initialized(c models.Campaign) models.Campaign {
-	c = c.Definition()
+	c = c.WithoutBooks()
 	c.Status = cmp.Or(c.Status, models.StatusOpen)
 	c.TimeZone = cmp.Or(c.TimeZone, "UTC")
 	c.StartsAt = milliseconds(c.StartsAt)
@@ -120,7 +120,7 @@ func (r *Repository) stored(ctx context.Context, c *models.Campaign, digest stri
 func usualHoldMax(c *models.Campaign) int64 { return min(2*c.HoldForMs, models.HoldMax.Milliseconds()) }
 
 func digestOf(c *models.Campaign) (string, error) {
-	d := c.Definition()
+	d := c.WithoutBooks()
 	d.StartsAt = milliseconds(d.StartsAt)
 	d.EndsAt = milliseconds(d.EndsAt)
 	if d.HoldMaxMs == usualHoldMax(&d) {

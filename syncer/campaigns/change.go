@@ -22,7 +22,7 @@ import (
 // models.ErrBehind, models.ErrChanged for another version,
 // *models.FieldError, and those of lua.Scripts.Adjust.
 func (r *Repository) Change(ctx context.Context, id string, change models.Change) (models.Campaign, error) {
-	before, err := r.applier.Known(ctx, id)
+	before, err := r.sender.Known(ctx, id)
 	if err != nil {
 		return models.Campaign{}, err
 	}
@@ -35,20 +35,20 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 	if err != nil {
 		return models.Campaign{}, err
 	}
-	applyErr := r.apply(ctx, &c)
+	sendErr := r.send(ctx, &c)
 	if c.IsSharded() && c.Total != before.Total && r.settler != nil {
 		if err := r.settler.Settle(ctx, id); err != nil {
 			r.log.WarnContext(ctx, "the total of a campaign is changed in mysql, its shards follow later",
 				slog.String("campaign_id", id), slog.Any("error", err))
 		}
 	}
-	if applyErr != nil {
-		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, applyErr)
+	if sendErr != nil {
+		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, sendErr)
 	}
 	return r.Get(ctx, id)
 }
 
-func (r *Repository) apply(ctx context.Context, c *models.Campaign) error {
+func (r *Repository) send(ctx context.Context, c *models.Campaign) error {
 	lots := []models.Campaign{*c}
 	if c.IsSharded() {
 		var err error
@@ -60,7 +60,7 @@ func (r *Repository) apply(ctx context.Context, c *models.Campaign) error {
 	var failed []error
 	for i := range lots {
 		if lot := &lots[i]; lot.AppliedVersion != lot.Version {
-			failed = append(failed, r.applier.Apply(ctx, lot.ID))
+			failed = append(failed, r.sender.Send(ctx, lot.ID))
 		}
 	}
 	return errors.Join(failed...)

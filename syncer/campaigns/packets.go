@@ -32,7 +32,7 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 	if err != nil {
 		return models.AddedPackets{}, err
 	}
-	if _, err := r.applier.Known(ctx, id); err != nil {
+	if _, err := r.sender.Known(ctx, id); err != nil {
 		return models.AddedPackets{}, fmt.Errorf("campaigns: packets of %s: %w", id, err)
 	}
 	var added models.AddedPackets
@@ -52,7 +52,7 @@ func (r *Repository) AddPackets(ctx context.Context, id string, batch models.Pac
 func (r *Repository) applyPackets(ctx context.Context, id string) {
 	c, err := r.Get(ctx, id)
 	if err == nil {
-		err = r.apply(ctx, &c)
+		err = r.send(ctx, &c)
 	}
 	if err != nil {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "packets are in mysql, redis did not take them: the syncer sends them again",

@@ -42,7 +42,7 @@ func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, err
 // Redis has. Errors: lua.ErrAbsent, and those of State.
 func (r *Repository) heldLots(ctx context.Context, id string) (lua.State, []string, error) {
 	ids := append([]string{id}, models.ShardIDs(id, models.ShardsMax)...)
-	positions, err := r.applier.scripts.Positions(ctx, ids)
+	positions, err := r.sender.scripts.Positions(ctx, ids)
 	if err != nil {
 		return lua.State{}, nil, err
 	}
@@ -50,7 +50,7 @@ func (r *Repository) heldLots(ctx context.Context, id string) (lua.State, []stri
 	if held < 0 {
 		return lua.State{}, nil, lua.ErrAbsent
 	}
-	st, err := r.applier.scripts.State(ctx, ids[held])
+	st, err := r.sender.scripts.State(ctx, ids[held])
 	return st, models.ShardIDs(id, st.Meta.Shards), err
 }
 
@@ -60,7 +60,7 @@ func (r *Repository) pause(ctx context.Context, lots []string) []error {
 		return []error{fmt.Errorf("campaigns: %w", err)}
 	}
 	who := caller.Of(ctx)
-	return r.applier.scripts.Pause(ctx, lots, &lua.Pause{ID: id.String(), Actor: who.Actor, RequestID: who.RequestID})
+	return r.sender.scripts.Pause(ctx, lots, &lua.Pause{ID: id.String(), Actor: who.Actor, RequestID: who.RequestID})
 }
 
 // PauseAll pauses all open campaigns in Redis and returns the ids of
@@ -70,7 +70,7 @@ func (r *Repository) pause(ctx context.Context, lots []string) []error {
 func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error) {
 	lots, isAll := r.openLots(ctx, mysqlFor)
 	if !isAll {
-		lots, err = r.applier.scripts.Held(ctx)
+		lots, err = r.sender.scripts.Held(ctx)
 		if err != nil {
 			return nil, false, fmt.Errorf("campaigns: pause all: %w", err)
 		}
@@ -79,7 +79,7 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 			if shard == 0 {
 				continue
 			}
-			if st, err := r.applier.scripts.State(ctx, lot); err == nil {
+			if st, err := r.sender.scripts.State(ctx, lot); err == nil {
 				lots = append(lots, models.ShardIDs(id, st.Meta.Shards)...)
 			}
 		}
@@ -117,7 +117,7 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 }
 
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {
-	pauses, err := r.applier.scripts.Pauses(ctx, c.ShardIDs())
+	pauses, err := r.sender.scripts.Pauses(ctx, c.ShardIDs())
 	if err != nil {
 		return err
 	}

@@ -44,8 +44,8 @@ func TestPause_HoldsUntilMySQLOpens(t *testing.T) {
 	}
 	paused(h, one, true)
 	paused(h, models.ShardID(wide, 1), true)
-	applier := campaigns.NewApplier(h.DB, h.Scripts, &steps.Steps{})
-	require.NoError(t, applier.Apply(t.Context(), one))
+	sender := campaigns.NewSender(h.DB, h.Scripts, &steps.Steps{})
+	require.NoError(t, sender.Send(t.Context(), one))
 	paused(h, one, true)
 	require.Equal(t, models.StatusOpen, h.Campaign(one).Status, "MySQL was not asked")
 	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -15,9 +15,9 @@ import (
 
 // PublishPackets appends a lot's packets to its claim stream, and returns
 // the last position. Until then no packet can be taken.
-func (a Applier) PublishPackets(ctx context.Context, c *models.Campaign) (last int64, err error) {
+func (s Sender) PublishPackets(ctx context.Context, c *models.Campaign) (last int64, err error) {
 	campaignID, shard := models.SplitShardID(c.ID)
-	db := a.db.WithContext(ctx)
+	db := s.db.WithContext(ctx)
 	var published int64
 	err = db.Raw("SELECT told_position FROM lots WHERE id = ?", c.ID).Scan(&published).Error
 	if err != nil {
@@ -49,10 +49,10 @@ func (a Applier) PublishPackets(ctx context.Context, c *models.Campaign) (last i
 			if err != nil {
 				return 0, err
 			}
-			if err := a.scripts.Append(ctx, c.ID, row.ID, row.Payload); err != nil {
+			if err := s.scripts.Append(ctx, c.ID, row.ID, row.Payload); err != nil {
 				return 0, err
 			}
-			a.steps.At("published")
+			s.steps.At("published")
 			last = pushed.Upto
 		}
 	}
@@ -63,15 +63,15 @@ func (a Applier) PublishPackets(ctx context.Context, c *models.Campaign) (last i
 // of them can be taken before: earlier loads are removed, and this one
 // lacks them. Concurrent or failed pushes do no harm, as Redis takes
 // each position once, in order.
-func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State, last int64) error {
+func (s Sender) push(ctx context.Context, c *models.Campaign, state *lua.State, last int64) error {
 	if state.Pushed >= last {
 		return nil
 	}
-	parked, err := parking.Read(ctx, a.db, c.ID)
+	parked, err := parking.Read(ctx, s.db, c.ID)
 	if err != nil {
 		return err
 	}
-	p := pusher{Applier: a, c: c, epoch: state.Epoch, pushed: state.Pushed, upto: state.Pushed, not: parked.Packets()}
+	p := pusher{Sender: s, c: c, epoch: state.Epoch, pushed: state.Pushed, upto: state.Pushed, not: parked.Packets()}
 	if err := p.addAll(ctx, last); err != nil {
 		return fmt.Errorf("campaigns: push %s: %w", c.ID, err)
 	}
@@ -86,7 +86,7 @@ func (a Applier) push(ctx context.Context, c *models.Campaign, state *lua.State,
 func ByPosition(on *gorm.DB) string { return sqlstore.ByIndex(on, "packets_place") }
 
 type pusher struct {
-	Applier
+	Sender
 
 	c         *models.Campaign
 	epoch     int64 // of the load

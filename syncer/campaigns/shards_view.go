@@ -59,7 +59,7 @@ func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models
 	}
 	released := c.ReleasedClaims
 	sold := c.Sold + parked.Units + c.LostUnits + c.GivenUpUnits
-	state, err := r.applier.scripts.State(ctx, c.ID)
+	state, err := r.sender.scripts.State(ctx, c.ID)
 	switch {
 	case err == nil:
 		f.Claimed = state.Taken

@@ -29,7 +29,7 @@ const deleteTimeout = 2 * time.Second
 // each lot. Errors: models.ErrNotFound, models.ErrClaimed, models.ErrBehind,
 // ErrAway, and those of lua.Scripts.
 func (l *Loader) Delete(ctx context.Context, id string) error {
-	c, err := l.applier.Known(ctx, id)
+	c, err := l.sender.Known(ctx, id)
 	if err != nil {
 		return err
 	}

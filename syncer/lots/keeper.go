@@ -87,7 +87,7 @@ const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m" +
 func (k *Keeper) Attend(ctx context.Context) error {
 	untold := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id", "untold = 1")
 	err := sqlstore.EachRow(ctx, campaigns.ID, untold, func(c *models.Campaign) error {
-		err := k.l.applier.Publish(ctx, c.ID)
+		err := k.l.sender.Publish(ctx, c.ID)
 		if errors.Is(err, lua.ErrOther) { // a loader, perhaps a dead one
 			_, err = k.l.Load(ctx, c.ID)
 		}

@@ -45,7 +45,7 @@ type Loader struct {
 	db      *gorm.DB
 	scripts *lua.Scripts
 	log     *slog.Logger
-	applier campaigns.Applier
+	sender  campaigns.Sender
 	applied *offset.Streams
 	seconds prometheus.Histogram
 	flights singleflight.Group
@@ -62,7 +62,7 @@ func New(db *gorm.DB, scripts *lua.Scripts, log *slog.Logger, settle time.Durati
 		db: db, scripts: scripts, log: log, applied: offset.NewStreams(db, scripts),
 		seconds: newLoadSeconds(reg), loads: make(chan struct{}, maxLoads), settle: settle,
 	}
-	l.applier = campaigns.NewApplier(db, scripts, &l.steps)
+	l.sender = campaigns.NewSender(db, scripts, &l.steps)
 	l.groups.load = l.loadGroup
 	return l
 }
@@ -225,7 +225,7 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
 		case o.row.Untold && o.row.Kind == models.KindPacket:
 			// a load stages the packets of the stream
-			_, o.err = l.applier.PublishPackets(ctx, &o.row.Campaign)
+			_, o.err = l.sender.PublishPackets(ctx, &o.row.Campaign)
 		}
 		if !o.isDone && o.err == nil {
 			away = append(away, o)
@@ -415,7 +415,7 @@ func (l *Loader) follow(ctx context.Context, lots []*lot) {
 	for _, now := range versions {
 		at := slices.IndexFunc(lots, func(o *lot) bool { return o.row.ID == now.ID })
 		if at >= 0 && lots[at].row.Version != now.Version {
-			err = errors.Join(err, l.applier.Apply(ctx, now.ID))
+			err = errors.Join(err, l.sender.Send(ctx, now.ID))
 		}
 	}
 	if err != nil {

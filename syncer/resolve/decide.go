@@ -69,7 +69,7 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 		}
 		r.steps.At("found")
 		err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			if err := d.apply(found, sqlstore.Now()); err != nil {
+			if err := d.mark(found, sqlstore.Now()); err != nil {
 				return err
 			}
 			return d.write(ctx, tx, found, &r.steps)
@@ -180,7 +180,8 @@ func (d *decision) extend(c *heldClaim) (until, extended time.Time) {
 	return until, extended
 }
 
-func (d *decision) apply(claims []heldClaim, at time.Time) (err error) {
+// mark sets what becomes of claims, and their outbox rows.
+func (d *decision) mark(claims []heldClaim, at time.Time) (err error) {
 	for i := range claims {
 		if at.Before(claims[i].ClaimedAt) { // our clock is behind Redis'
 			at = claims[i].ClaimedAt

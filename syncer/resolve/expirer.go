@@ -165,7 +165,7 @@ func (e *Expirer) end(ctx context.Context, tx *gorm.DB, claims []heldClaim) erro
 		return nil
 	}
 	d := &decision{event: models.EventClaimReleased, isExpiry: true}
-	if err := d.apply(claims, sqlstore.Now()); err != nil {
+	if err := d.mark(claims, sqlstore.Now()); err != nil {
 		return err
 	}
 	return d.write(ctx, tx, claims, &e.steps)
@@ -212,7 +212,7 @@ func (e *Expirer) deliver(ctx context.Context, claims []heldClaim) error {
 		return nil
 	}
 	e.expired.Add(float64(len(claims)))
-	err := e.relay.applyDecided(ctx, claims) // the relay retries
+	err := e.relay.deliverDecided(ctx, claims) // the relay retries
 	if paceErr := e.pace.WaitN(ctx, len(claims)); paceErr != nil {
 		// the next round continues
 		err = errors.Join(err, fmt.Errorf("%w: %w", context.DeadlineExceeded, paceErr))

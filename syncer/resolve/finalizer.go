@@ -117,7 +117,7 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 	f.steps.At("committed")
 	delete(f.cursors, c.ID)
 	delete(f.drained, c.ID)
-	if _, err := f.relay.Apply(ctx, []models.OutboxRow{row}); err != nil { // the relay retries
+	if _, err := f.relay.Deliver(ctx, []models.OutboxRow{row}); err != nil { // the relay retries
 		return true, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	return true, nil

@@ -72,7 +72,7 @@ type tries struct {
 }
 
 // NewRelay returns a relay; reg may be nil.
-// Relay serves one goroutine, Apply any number.
+// Relay serves one goroutine, Deliver any number.
 func NewRelay(db *gorm.DB, scripts *lua.Scripts, reg prometheus.Registerer) *Relay {
 	return &Relay{
 		db: db, scripts: scripts, metrics: newRelayMetrics(reg), after: relayAfter,
@@ -111,7 +111,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 			return applied, errors.Join(append(failed, fmt.Errorf("resolve: read outbox: %w", err))...)
 		}
 		page = r.unsent(r.due(page, before), sent, offsets)
-		n, bad, err := r.apply(ctx, page)
+		n, bad, err := r.deliverPending(ctx, page)
 		r.remember(page, bad)
 		applied += n
 		vain++
@@ -210,15 +210,15 @@ func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied
 	})
 }
 
-// Apply delivers rows, a campaign's in order, and returns how many
+// Deliver delivers rows, a campaign's in order, and returns how many
 // Redis then has. A campaign that fails does not stop the others.
-func (r *Relay) Apply(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
+func (r *Relay) Deliver(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
 	done, _, err := r.deliver(ctx, rows)
 	return len(done), err
 }
 
-// apply is Apply for Relay: it records delivered rows, and returns bad ones.
-func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
+// deliverPending is Deliver for Relay: it records delivered rows, and returns bad ones.
+func (r *Relay) deliverPending(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
 	done, bad, err := r.deliver(ctx, rows)
 	if len(done) == 0 {
 		return 0, bad, err
@@ -239,7 +239,7 @@ func (r *Relay) apply(ctx context.Context, rows []models.OutboxRow) (applied int
 	return len(done), bad, err
 }
 
-func (r *Relay) applyDecided(ctx context.Context, decided []heldClaim) error {
+func (r *Relay) deliverDecided(ctx context.Context, decided []heldClaim) error {
 	rows := make([]models.OutboxRow, len(decided))
 	for i := range decided {
 		rows[i] = decided[i].outbox

@@ -19,8 +19,8 @@ import (
 
 const (
 	// longest wait of an answer for Redis; the relay delivers later.
-	applyWait = time.Second
-	warnEvery = 30 * time.Second // between two logs of a lasting failure
+	deliverWait = time.Second
+	warnEvery   = 30 * time.Second // between two logs of a lasting failure
 )
 
 // Resolver decides accepted claims. MySQL is authoritative. The first
@@ -83,18 +83,18 @@ func (r *Resolver) resolve(ctx context.Context, id string, d *decision) (models.
 		return models.Resolution{}, fmt.Errorf("resolve: claim %s: %w", id, err)
 	}
 	if result == models.ResolvedNow {
-		r.apply(ctx, []heldClaim{c})
+		r.deliver(ctx, []heldClaim{c})
 	}
 	return models.Resolution{Resolved: result, Claim: c.Claim(c.Currency, c.HoldForMs)}, nil
 }
 
-// apply delivers decisions to Redis while
-// the caller waits, for up to applyWait.
-func (r *Resolver) apply(ctx context.Context, decided []heldClaim) {
+// deliver delivers decisions to Redis while
+// the caller waits, for up to deliverWait.
+func (r *Resolver) deliver(ctx context.Context, decided []heldClaim) {
 	r.steps.At("committed")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverWait)
 	defer cancel()
-	if err := r.relay.applyDecided(ctx, decided); err != nil {
+	if err := r.relay.deliverDecided(ctx, decided); err != nil {
 		r.warn.Do(func() {
 			r.log.LogAttrs(ctx, slog.LevelWarn, "redis did not get what became of a claim: the syncer's relay tries again",
 				slog.String("campaign_id", decided[0].CampaignID), slog.Any("error", err))
