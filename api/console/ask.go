@@ -34,7 +34,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	ctx := from.Context()
 	// A hanging server must not delay a page; a change may take its time.
 	// A caller with more time than a page sets its own deadline.
-	if _, limited := ctx.Deadline(); method == http.MethodGet && !limited {
+	if _, hasDeadline := ctx.Deadline(); method == http.MethodGet && !hasDeadline {
 		limited, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		ctx = limited

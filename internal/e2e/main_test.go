@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
@@ -31,7 +30,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "dibs")
-	build := exec.Command("go", slices.Concat([]string{"build"}, testenv.BuildFlags(), []string{"-buildvcs=false", "-o", path, "dibs"})...)
+	build := exec.Command("go", testenv.GoArgs("build", "-buildvcs=false", "-o", path, "dibs")...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build dibs: %w\n%s", err, out)
 	}

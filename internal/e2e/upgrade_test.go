@@ -41,7 +41,7 @@ func programOfBaseline(t *testing.T) string {
 	source := t.TempDir()
 	said, err := git(fmt.Sprintf("archive %s | tar -x -C %s", commit, source))
 	require.NoError(t, err, "%s", said)
-	build := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"build"}, testenv.BuildFlags(), []string{"-buildvcs=false", "-o", filepath.Join(source, "built"), "."})...)
+	build := exec.CommandContext(t.Context(), "go", testenv.GoArgs("build", "-buildvcs=false", "-o", filepath.Join(source, "built"), ".")...)
 	build.Dir = source
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

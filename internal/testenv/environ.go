@@ -13,14 +13,15 @@ func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "DIBS_") })
 }
 
-// BuildFlags are the flags of the go command that this test was built with,
-// for a test that builds a program: nothing is compiled a second time.
-func BuildFlags() (flags []string) {
+// GoArgs are the arguments of a go command that builds as this test was
+// built, with the race detector or without: nothing is compiled twice.
+func GoArgs(command string, args ...string) []string {
+	all := []string{command}
 	info, _ := debug.ReadBuildInfo()
 	for _, s := range info.Settings {
 		if s.Key == "-race" || s.Key == "-gcflags" {
-			flags = append(flags, s.Key+"="+s.Value)
+			all = append(all, s.Key+"="+s.Value)
 		}
 	}
-	return flags
+	return append(all, args...)
 }

@@ -74,7 +74,8 @@ func run(t *testing.T, pkg, tests, overlay string, flags ...string) (failed []st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), perRun)
 	defer cancel()
-	args := slices.Concat([]string{"test"}, testenv.BuildFlags(), []string{"-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", "2m", "-v", "-run", tests}, flags)
+	args := testenv.GoArgs("test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", "2m", "-v", "-run", tests)
+	args = append(args, flags...)
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}

@@ -3,7 +3,6 @@ package torture
 import (
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,7 +35,7 @@ func build(t *testing.T, edits ...edit) string {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "dibs")
-	cmd := exec.Command("go", slices.Concat([]string{"build"}, testenv.BuildFlags(), []string{"-buildvcs=false", "-overlay", overlay(t, root, edits), "-o", path, "."})...)
+	cmd := exec.Command("go", testenv.GoArgs("build", "-buildvcs=false", "-overlay", overlay(t, root, edits), "-o", path, ".")...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
