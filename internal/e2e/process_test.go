@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,4 +211,21 @@ func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	<-spawn(t, cmd)
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// metric reads a metric without labels; 0 if missing.
+func metric(t testing.TB, url, name string) float64 {
+	t.Helper()
+	res, err := client.Get(url + "/metrics")
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	value, err := strconv.ParseFloat(string(found[1]), 64)
+	require.NoError(t, err, "%s %s", name, found[1])
+	return value
 }

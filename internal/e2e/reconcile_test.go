@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/crowd"
+	"dibs/lua"
 	"dibs/syncer/compare"
 
 	"github.com/stretchr/testify/require"
@@ -14,17 +15,10 @@ import (
 
 const exitDrift = 3
 
-// The command runs beside other roles, with two syncers.
+// The command runs beside other roles, on a cluster.
 func TestReconcileFindsAndRepairsAndThenAgrees(t *testing.T) {
 	t.Parallel()
-	onEachRedis(t, func(t *testing.T, w setup) {
-		w.syncers = 2
-		reconcileAndRepair(t, newSystem(t, w))
-	})
-}
-
-func reconcileAndRepair(t *testing.T, s *system) {
-	t.Helper()
+	s := newSystem(t, setup{masters: 3, partitions: 4})
 	c := openCampaign(t, s.apis[0].url, campaign{Total: 1_000, PerUser: 1})
 	tally := startRush(t, crowd.Plan{BaseURLs: s.urls(), CampaignID: c.ID, Users: 500, Connections: 20}).wait()
 	s.checkBooks(c, tally, false)
@@ -70,3 +64,5 @@ func eventually(t testing.TB, within time.Duration, otherwise string, so func() 
 	t.Helper()
 	require.Eventually(t, so, within, 50*time.Millisecond, otherwise)
 }
+
+func (s *servers) keysOf(id string) lua.CampaignKeys { return s.scripts.KeysOf(id) }

@@ -4,76 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/crowd"
 	"dibs/internal/testenv"
 )
-
-// durable are redis.conf lines that put each write on disk before its reply.
-var durable = []string{"appendonly yes", "appendfsync always"}
-
-// One key, sent concurrently and after each part was restarted,
-// must always get the first reply.
-func TestReplayIsTheFirstAnswerAgainWhateverRestarts(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t, setup{apis: 2, redisConf: durable, ownSQL: true})
-	c := openCampaign(t, s.apis[0].url, campaign{Total: 100, PerUser: 2})
-	first, tally := parallelReplays(t, s, c)
-
-	for _, part := range []struct {
-		name    string
-		restart func()
-	}{
-		{"api", func() { s.apis[0].kill9(); s.apis[0].restart() }},
-		{"consumer", func() { s.consumers[0].kill9(); s.consumers[0].restart() }},
-		{"syncer", func() { s.syncers[0].kill9(); s.syncers[0].restart() }},
-		{"redis", func() { s.redis.Kill(); s.redis.Start() }},
-		{"sql", func() { s.sql.Kill(); s.sql.Start() }},
-	} {
-		part.restart()
-		for _, url := range s.urls() {
-			again := claimUntilAnswered(t, url, c.ID, "replayer", 2, "one key")
-			require.Equal(t, http.StatusCreated, again.status, again.body)
-			require.Equal(t, first, again.body, part.name)
-			require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), part.name)
-		}
-		book1(t, &tally, claimUntilAnswered(t, s.apis[0].url, c.ID, "after "+part.name, 1, "key after "+part.name))
-	}
-	other := claimUntilAnswered(t, s.apis[1].url, c.ID, "replayer", 1, "one key")
-	require.Equal(t, "idempotency_mismatch", other.code(), other.body)
-	s.checkBooks(c, tally, false)
-}
-
-// parallelReplays sends one claim concurrently to two API
-// processes. All replies but one must be marked as replays.
-func parallelReplays(t *testing.T, s *system, c campaign) (first string, tally crowd.Tally) {
-	t.Helper()
-	const times = 60
-	answers := make([]reply, times)
-	var wg sync.WaitGroup
-	for i := range times {
-		wg.Go(func() { answers[i] = claimOnce(t, s.apis[i%2].url, c.ID, "replayer", 2, "one key") })
-	}
-	wg.Wait()
-	replayed := 0
-	for _, a := range answers {
-		require.NoError(t, a.err)
-		require.Equal(t, http.StatusCreated, a.status, a.body)
-		require.Equal(t, answers[0].body, a.body)
-		if a.header.Get("Idempotent-Replayed") == "true" {
-			replayed++
-		}
-	}
-	require.Equal(t, times-1, replayed)
-	tally = merged()
-	book1(t, &tally, answers[0])
-	return answers[0].body, tally
-}
 
 // behindProxy is a system whose API reaches Redis through a
 // proxy that can cut connections.

@@ -2,19 +2,27 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
+	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 )
 
@@ -30,11 +38,9 @@ func sqlTool(t *testing.T, names []string, addr, input string, args ...string) [
 	if program == "" {
 		t.Skipf("NOT TESTED: none of %v is installed", names)
 	}
-	if addr != "" {
-		host, port, err := net.SplitHostPort(addr)
-		require.NoError(t, err)
-		args = append([]string{"--no-defaults", "--host=" + host, "--port=" + port, "--protocol=tcp", "--user=root"}, args...)
-	}
+	host, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	args = append([]string{"--no-defaults", "--host=" + host, "--port=" + port, "--protocol=tcp", "--user=root"}, args...)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	if input != "" {
 		in, err := os.Open(input)
@@ -51,107 +57,150 @@ func sqlTool(t *testing.T, names []string, addr, input string, args ...string) [
 var (
 	sqlDump   = []string{"mariadb-dump", "mysqldump"}
 	sqlClient = []string{"mariadb", "mysql"}
-	sqlBinlog = []string{"mariadb-binlog", "mysqlbinlog"}
 )
 
-// dumped is a dump's position in the binary log.
-type dumped struct {
-	file, position string
-}
-
-var dumpedAt = regexp.MustCompile(`(?:MASTER|SOURCE)_LOG_POS=(\d+)`)
-
-func toolsOfMariaDB() bool {
-	_, err := exec.LookPath("mariadb-dump")
-	return err == nil
-}
-
-// dumpSQL dumps the database as docs/dba.md says.
-func (s *system) dumpSQL() dumped {
+// dumpSQL dumps the database, and returns the dump's file.
+func (s *system) dumpSQL() (file string) {
 	s.t.Helper()
-	args := []string{"--single-transaction", "--master-data=2"}
-	if !toolsOfMariaDB() { // which has no GTIDs in dumps
-		args = []string{"--single-transaction", "--source-data=2", "--set-gtid-purged=OFF"}
-	}
-	text := sqlTool(s.t, sqlDump, s.sql.Addr(), "", append(args, "dibs")...)
-	found := dumpedAt.FindSubmatch(text)
-	require.NotNil(s.t, found, "%.2000s", text)
-	d := dumped{filepath.Join(s.t.TempDir(), "dump.sql"), string(found[1])}
-	require.NoError(s.t, os.WriteFile(d.file, text, 0o600))
-	return d
+	text := sqlTool(s.t, sqlDump, s.sql.Addr(), "", "--single-transaction", "dibs")
+	file = filepath.Join(s.t.TempDir(), "dump.sql")
+	require.NoError(s.t, os.WriteFile(file, text, 0o600))
+	return file
 }
 
-// restoreSQL restores a dump and, given a binary log, rolls forward.
-func (s *system) restoreSQL(d dumped, log string) {
+func (s *system) restoreSQL(dump string) {
 	s.t.Helper()
-	forward := ""
-	if log != "" {
-		logs := strings.Split(strings.TrimSpace(string(sqlTool(s.t, sqlClient, s.sql.Addr(), "", "--batch", "--skip-column-names", "-e", "SHOW BINARY LOGS"))), "\n")
-		status := strings.Fields(logs[len(logs)-1])
-		file, end := status[0], status[1]
-		args := []string{"--no-defaults", "--disable-log-bin", "--start-position=" + d.position, "--stop-position=" + end}
-		if !toolsOfMariaDB() {
-			// the server has these and would skip them
-			args = append(args, "--skip-gtids")
-		}
-		text := sqlTool(s.t, sqlBinlog, "", "", append(args, filepath.Join(filepath.Dir(log), file))...)
-		forward = filepath.Join(s.t.TempDir(), "forward.sql")
-		require.NoError(s.t, os.WriteFile(forward, text, 0o600))
-	}
 	sqlTool(s.t, sqlClient, s.sql.Addr(), "", "-e", "DROP DATABASE dibs; CREATE DATABASE dibs")
-	sqlTool(s.t, sqlClient, s.sql.Addr(), d.file, "dibs")
-	if forward != "" {
-		sqlTool(s.t, sqlClient, s.sql.Addr(), forward)
-	}
+	sqlTool(s.t, sqlClient, s.sql.Addr(), dump, "dibs")
 }
 
-// MySQL is dumped under load and restored while the API goes on. Without the
-// binary log, missing rows must come back from the claim stream; with it,
-// none may be missing. Nothing is stopped.
-func TestARestoredMySQLLosesNoAnsweredClaim(t *testing.T) {
-	t.Parallel()
-	for _, how := range []string{"the dump alone", "rolled forward by the binary log"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			forward, log := strings.HasPrefix(how, "rolled"), filepath.Join(t.TempDir(), "bin")
-			s := newSystem(t, setup{
-				apis: 2, consumers: 2, ownSQL: true, sqlOptions: []string{"--log-bin=" + log, "--server-id=1"},
-				settings: map[string]string{"DIBS_STREAM_KEEP": "1h"},
-			})
-			users := testenv.Pick(3_000, 30_000)
-			c := openCampaign(t, s.apis[0].url, campaign{Total: int64(users) * 8 / 10, PerUser: 3})
-			idle := openCampaign(t, s.apis[0].url, campaign{Total: 10})
-			rush := startRush(t, crowd.Plan{
-				BaseURLs: s.urls(), CampaignID: c.ID, Users: users, Connections: 20, PerSecond: 1_000,
-				Quantity: func(user int) int64 { return int64(user%2) + 1 },
-				Again:    func(user int) bool { return user%10 == 0 },
-			})
-			rush.reaches(users * 2 / 10)
-			d := s.dumpSQL()
-			rush.reaches(users * 4 / 10)
-			roles := append(append([]*process{}, s.consumers...), s.syncers...)
-			for _, p := range roles {
-				p.kill9()
-			}
-			if forward {
-				s.restoreSQL(d, log)
-			} else {
-				s.restoreSQL(d, "")
-			}
-			for _, p := range roles {
-				p.restart()
-			}
-			tally := rush.wait()
-			b := s.books(c, tally, true)
-			b.refilled = !forward
-			require.Empty(t, b.violations(t.Context()))
-			eventually(t, 30*time.Second, "the idle campaign is not back", func() bool {
-				return claimOnce(t, s.apis[0].url, idle.ID, "anybody", 1, "").status == http.StatusCreated
-			})
-			eventually(t, 30*time.Second, "dibs reconcile does not agree", func() bool {
-				return runDibs(t, s.settings, "reconcile").code == exitOK
-			})
-			t.Logf("%d claims, %d answers unavailable, %d unknown, in %s", tally.Accepted, tally.Unready, tally.Unknown, tally.Took)
-		})
+// shop receives webhooks and stores event ids.
+type shop struct {
+	down atomic.Bool
+
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Data struct{ ID string } }
+	text, err := io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(text, &body) != nil || s.down.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids[body.Data.ID] = true
+}
+
+func (s *shop) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ids)
+}
+
+func openShop(t *testing.T) (*shop, string) {
+	t.Helper()
+	s := &shop{ids: map[string]bool{}}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "endpoints.json")
+	text := fmt.Sprintf(`{"endpoints":[{"name":"shop","url":%q,"secrets":["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="],`+
+		`"events":["claim.accepted"]}]}`, server.URL)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return s, file
+}
+
+// MySQL is restored to a dump under load while all roles run.
+// Afterwards no redeem of the gap may be made by another order.
+// Finance, with its own database, must have credited each packet
+// once. Webhooks must have reported each claim.
+func TestARestoredMySQLForgetsNoRedeem(t *testing.T) {
+	t.Parallel()
+	hook, file := openShop(t)
+	hook.down.Store(true) // so that events wait in MySQL
+	l := newLedger(t, setup{
+		ownSQL: true, settings: map[string]string{"DIBS_READ_AHEAD": "false", "DIBS_STREAM_KEEP": "1h"},
+	})
+	books := testenv.Database(t)
+	store, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: books.DSN, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sqlstore.Close(store)) })
+	finance := maps.Clone(l.settings)
+	finance["DIBS_FINANCE_DSN"] = books.DSN
+	require.Equal(t, exitOK, runDibs(t, finance, "migrate").code)
+	for _, name := range []string{"one", "two"} {
+		l.launch("consumer", map[string]string{"DIBS_NAME": name})
+	}
+	l.launch("syncer", nil)
+	l.launch("finance", map[string]string{"DIBS_FINANCE_DSN": books.DSN})
+	l.launch("webhooks", map[string]string{"DIBS_WEBHOOKS_FILE": file, "DIBS_WEBHOOKS_PRIVATE": "1"})
+	api := l.launch("api", nil)
+	c := openCampaign(t, api.url, campaign{Total: 10_000, PerUser: 3})
+	gift := testenv.UniqueID(t, "gift")
+	got := call(t, http.MethodPost, api.url+"/v1/campaigns", "", map[string]any{"id": gift, "kind": "packet", "per_user": 1, "currency": "CNY", "sender_id": "boss"})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	got = call(t, http.MethodPost, api.url+"/v1/campaigns/"+gift+"/packets", uuid.NewString(), map[string]any{"count": 50, "amount": 5000, "split": "even"})
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	claim := func(campaign, user string) (id string) {
+		t.Helper()
+		var claim struct{ ID string }
+		got := claimUntilAnswered(t, api.url, campaign, user, 1, user)
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		require.NoError(t, json.Unmarshal([]byte(got.body), &claim))
+		return claim.ID
+	}
+	redeem := func(claim, order string) (got reply) {
+		t.Helper()
+		eventually(t, upTimeout, "a redeem is not answered", func() bool {
+			got = call(t, http.MethodPost, api.url+"/v1/claims/"+claim+"/redeem", "", map[string]any{"order_id": order})
+			return got.err == nil && got.status != http.StatusServiceUnavailable && got.status != http.StatusNotFound
+		})
+		return got
+	}
+	s := &system{servers: l.servers, t: t, settings: l.settings}
+	claim(c.ID, "before")
+	eventually(t, drainWithin, "the webhooks leave no mark", func() bool {
+		var marks int
+		return l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM settings WHERE name LIKE 'webhooks:%'").Scan(&marks) == nil && marks > 0
+	})
+	dump := s.dumpSQL()
+
+	rush := startRush(t, crowd.Plan{BaseURLs: []string{api.url}, CampaignID: c.ID, Users: 2_000, Connections: 10, PerSecond: 400})
+	rush.reaches(200)
+	redeemed := make([]string, 40)
+	for i := range redeemed {
+		redeemed[i] = claim(c.ID, fmt.Sprint("redeems-", i))
+		got := redeem(redeemed[i], fmt.Sprint("order-", i))
+		require.Equal(t, http.StatusOK, got.status, got.body)
+		claim(gift, fmt.Sprint("friend-", i))
+	}
+	eventually(t, drainWithin, "no event waits in MySQL", func() bool {
+		var waiting int
+		return l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM webhook_events").Scan(&waiting) == nil && waiting > len(redeemed)
+	})
+	s.restoreSQL(dump)
+	hook.down.Store(false)
+	for i, id := range redeemed {
+		got := redeem(id, "another order")
+		require.Equal(t, http.StatusConflict, got.status, "%d: %s", i, got.body)
+		require.Contains(t, got.body, `"code":"already_redeemed"`)
+		require.Equal(t, http.StatusOK, redeem(id, fmt.Sprint("order-", i)).status, "the same order is told the same")
+	}
+	tally := rush.wait()
+	claims := tally.Accepted + 1 + len(redeemed)
+	eventually(t, drainWithin, "claims are missing", func() bool {
+		var rows, owners int
+		return l.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM claims WHERE campaign_id = ?), (SELECT COUNT(claim_id) FROM packets)",
+			c.ID).Scan(&rows, &owners) == nil && rows == claims && owners == len(redeemed)
+	})
+	eventually(t, drainWithin, "webhooks are missing", func() bool { return hook.count() == claims+len(redeemed) })
+	var entries, users int
+	eventually(t, drainWithin, "credits are missing", func() bool {
+		require.NoError(t, store.WithContext(t.Context()).Raw("SELECT COUNT(*), COUNT(DISTINCT user_id) FROM account_entries").Row().Scan(&entries, &users))
+		return users == len(redeemed)
+	})
+	require.Equal(t, users, entries, "each once")
+	eventually(t, 30*time.Second, "dibs reconcile does not agree", func() bool { return runDibs(t, l.settings, "reconcile").code == exitOK })
 }

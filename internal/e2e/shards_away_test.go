@@ -24,6 +24,14 @@ func (sl *sale) spread() models.ShardsOf {
 	return of
 }
 
+// on claims once, from one API process, for a new user of a shard.
+func (sl *sale) on(api, shard int, quantity int64) reply {
+	sl.t.Helper()
+	user := onShard(int(sl.next.Add(1)), sl.shards, shard)
+	return callOn(sl.t, keepingAlive, http.MethodPost, sl.s.apis[api].url+"/v1/campaigns/"+sl.id+"/claims", "",
+		map[string]any{"user_id": user, "quantity": quantity})
+}
+
 // primaries maps shards, from 1, to their servers, and counts the servers.
 func (sl *sale) primaries() (by map[int]*testenv.RedisServer, count int) {
 	sl.t.Helper()

@@ -33,24 +33,19 @@ type setup struct {
 	redisConf  []string // additional lines of redis.conf
 	masters    int      // of a Redis Cluster instead; 0 is none
 	replicated bool     // with a replica each
-	sentinels  bool     // one Redis with two replicas, watched by Sentinels
 	ownSQL     bool     // the test's own SQL server, to kill and pause
-	sqlOptions []string // of that server
 	noSchema   bool     // the database is empty
 	partitions int      // 0 is 1
 	apis       int      // processes; 0 is 1
 	consumers  int
-	syncers    int
 	settings   map[string]string       // additional settings of every process
 	apiRedis   func(url string) string // how the API processes reach Redis
-	allRedis   func(url string) string // how all processes do
 }
 
 // servers are a Redis and a database with Dibs' schema, and access to them.
 type servers struct {
 	redis      *testenv.RedisServer // nil for a cluster
 	cluster    *testenv.ReplicatedCluster
-	sentinels  *testenv.SentinelSet
 	sql        *testenv.MySQLServer // nil for the shared one
 	redisURL   string
 	dsn        string
@@ -67,7 +62,7 @@ type system struct {
 	settings  map[string]string
 	apis      []*process
 	consumers []*process
-	syncers   []*process
+	syncer    *process
 	finance   *reader
 }
 
@@ -84,15 +79,8 @@ func newServers(t *testing.T, w setup) servers {
 		s.redis = testenv.Redis(t, w.redisConf...)
 		s.redisURL = s.redis.URL()
 	}
-	if w.sentinels {
-		for range 2 {
-			testenv.Replicate(t, testenv.Redis(t, w.redisConf...), s.redis)
-		}
-		s.sentinels = testenv.Sentinels(t, s.redis, 2, 1500*time.Millisecond)
-		s.redisURL = s.sentinels.URL()
-	}
 	if w.ownSQL {
-		s.sql = testenv.SQLServer(t, w.sqlOptions...)
+		s.sql = testenv.SQLServer(t)
 		s.dsn = s.sql.DSN("dibs")
 	} else {
 		s.dsn = testenv.Database(t).DSN
@@ -123,16 +111,11 @@ func newSystem(t *testing.T, w setup) *system {
 	}}
 	s.settings["DIBS_REDIS_URL"], s.settings["DIBS_MYSQL_DSN"] = s.redisURL, s.dsn
 	maps.Copy(s.settings, w.settings)
-	if w.allRedis != nil {
-		s.settings["DIBS_REDIS_URL"] = w.allRedis(s.redisURL)
-	}
 	s.finance = readAlong(t, s.rdb, "finance", s.partitions)
 	for range max(w.consumers, 1) {
 		s.consumers = append(s.consumers, s.launch("consumer", fmt.Sprintf("consumer-%d", len(s.consumers))))
 	}
-	for range max(w.syncers, 1) {
-		s.syncers = append(s.syncers, s.launch("syncer", ""))
-	}
+	s.syncer = s.launch("syncer", "")
 	if w.apiRedis != nil {
 		s.settings["DIBS_REDIS_URL"] = w.apiRedis(s.redisURL)
 	}
@@ -140,18 +123,6 @@ func newSystem(t *testing.T, w setup) *system {
 		s.apis = append(s.apis, s.launch("api", ""))
 	}
 	return s
-}
-
-// onEachRedis runs a test on one Redis, and on a cluster whose
-// nodes share four partitions.
-func onEachRedis(t *testing.T, test func(t *testing.T, w setup)) {
-	t.Helper()
-	for name, w := range map[string]setup{"one Redis": {}, "a cluster of three": {masters: 3, partitions: 4}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, w)
-		})
-	}
 }
 
 // launch starts another process of a role.
@@ -174,14 +145,11 @@ func (s *system) urls() []string {
 
 // campaign is the JSON of POST /v1/campaigns.
 type campaign struct {
-	ID            string `json:"id"`
-	Kind          string `json:"kind"`
-	Total         int64  `json:"total"`
-	PerUser       int64  `json:"per_user,omitempty"`
-	PerUserPerDay int64  `json:"per_user_per_day,omitempty"`
-	TimeZone      string `json:"time_zone,omitempty"`
-	LowStockAt    int64  `json:"low_stock_at,omitempty"`
-	HoldFor       string `json:"hold_for,omitempty"`
+	ID      string `json:"id"`
+	Kind    string `json:"kind"`
+	Total   int64  `json:"total"`
+	PerUser int64  `json:"per_user,omitempty"`
+	HoldFor string `json:"hold_for,omitempty"`
 }
 
 func openCampaign(t testing.TB, url string, c campaign) campaign {
@@ -350,12 +318,5 @@ func (r *rush) wait() crowd.Tally {
 		require.FailNow(r.t, "the crowd does not come to an end")
 	}
 	require.NoError(r.t, r.err)
-	return r.tally
-}
-
-// breakOff stops the crowd; users waiting then stay in doubt.
-func (r *rush) breakOff() crowd.Tally {
-	r.cancel()
-	<-r.done
 	return r.tally
 }

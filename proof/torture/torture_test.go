@@ -34,7 +34,7 @@ var everyday = map[string]Options{
 // A whole Dibs under a few faults must keep every promise. The long form runs
 // until every pair of features and faults was covered, on each topology and
 // in each mode, for at most four hours.
-func TestDibsKeepsItsPromisesUnderFaults(t *testing.T) {
+func TestPromisesUnderFaults(t *testing.T) {
 	t.Parallel()
 	binary := build(t)
 	if !testenv.Soak() {
