@@ -39,13 +39,6 @@ func (m machine) has(name, script string) machine {
 	return m
 }
 
-// without removes a program.
-func (m machine) without(name string) machine {
-	m.t.Helper()
-	require.NoError(m.t, os.Remove(filepath.Join(m.bin, name)))
-	return m
-}
-
 func (m machine) root() machine { return m.has("id", "echo 0") }
 
 // installer adds a program that appends its call to the file
@@ -88,23 +81,6 @@ func TestServersNamesWhatIsInstalled(t *testing.T) {
 	require.Empty(t, complaint)
 }
 
-func TestServersHasAValkeyUnpacked(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t).has("redis-server", "").has("mysqld", "").has("valkey", "echo unpacking >&2; echo /cache/valkey-server")
-	out, complaint, err := m.run()
-	require.NoError(t, err)
-	require.Contains(t, out, "Valkey: /cache/valkey-server\n")
-	require.Empty(t, complaint)
-}
-
-func TestServersTakesDockerForWhatIsMissing(t *testing.T) {
-	t.Parallel()
-	out, _, err := newMachine(t).has("docker", "exit 0").has("redis-server", "").root().installer("apt-get").run()
-	require.NoError(t, err)
-	require.Contains(t, out, "SQL: a container, through Docker\n")
-	require.Contains(t, out, "/redis-server")
-}
-
 func TestServersInstallsWithAptAndStartsNothing(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t).has("docker", "exit 1").root().installer("apt-get")
@@ -118,52 +94,6 @@ func TestServersInstallsWithAptAndStartsNothing(t *testing.T) {
 	_, _, err = m.run()
 	require.NoError(t, err)
 	require.NotRegexp(t, "(?s)update.*update", m.calls(), "the second run installs nothing")
-}
-
-func TestServersInstallsPythonWhereDockerHasTheServers(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t).without("python3").has("docker", "exit 0").root().installer("apt-get")
-	out, _, err := m.run()
-	require.NoError(t, err)
-	require.Contains(t, m.calls(), "--no-install-recommends python3\n")
-	require.Contains(t, out, "Python: "+m.bin+"/python3\n")
-}
-
-func TestServersSaysThatPythonIsMissing(t *testing.T) {
-	t.Parallel()
-	out, complaint, err := newMachine(t).without("python3").has("docker", "exit 0").has("id", "echo 1000").run()
-	require.Error(t, err)
-	require.Empty(t, out)
-	require.Contains(t, complaint, "a Python 3.8 or newer")
-	require.NotContains(t, complaint, "a Redis 7", "Docker has one")
-}
-
-func TestServersLeavesAnExistingPolicyAlone(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t).root().installer("apt-get")
-	require.NoError(t, os.WriteFile(m.policy, []byte("theirs"), 0o600))
-	_, _, err := m.run()
-	require.NoError(t, err)
-	text, err := os.ReadFile(m.policy)
-	require.NoError(t, err)
-	require.Equal(t, "theirs", string(text))
-}
-
-func TestServersInstallsOnlyWhatIsMissing(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t).has("id", "echo 1000").has("sudo", `[ "$1" = -n ] && shift; exec "$@"`).has("true", "").
-		has("redis-server", "").installer("apt-get")
-	_, _, err := m.run()
-	require.NoError(t, err)
-	require.Contains(t, m.calls(), "--no-install-recommends mariadb-server\n")
-}
-
-func TestServersInstallsWithHomebrew(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t).has("id", "echo 501").installer("brew")
-	_, _, err := m.run()
-	require.NoError(t, err)
-	require.Equal(t, "brew install --quiet redis mariadb\n", m.calls())
 }
 
 func TestServersSaysWhatToInstall(t *testing.T) {

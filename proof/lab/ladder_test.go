@@ -2,10 +2,6 @@ package lab_test
 
 import (
 	"database/sql"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,34 +22,6 @@ func brief(entries ...string) lab.Workload {
 	w.Duration = 50 * time.Millisecond
 	w.Patience = 10 * time.Second
 	return w
-}
-
-// No strategy may always come first. Each round must be kept,
-// and the first one's lock.
-func TestRoundsGoUpAndDownTheLadder(t *testing.T) {
-	t.Parallel()
-	w := brief("read-then-write", "set-nx-px")
-	w.Rounds = 2
-	var order []string
-	report, err := lab.Run(t.Context(), lab.Options{
-		Workload: w, RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN, Self: self,
-		Progress: func(done, total int, what string) {
-			require.Equal(t, []int{len(order), 4}, []int{done, total})
-			order = append(order, what)
-		},
-	})
-	require.NoError(t, err)
-	require.Equal(t, []string{"read-then-write", "set-nx-px", "set-nx-px", "read-then-write", "done"}, order)
-	for _, res := range report.Results {
-		require.Len(t, res.Rounds, 2, res.Name)
-		require.Zero(t, res.DibsRatio, "there is no Dibs to compare with")
-	}
-	require.Equal(t, "0", report.Results[0].Lock)
-	require.Equal(t, "1, for 30 s", report.Results[1].Lock)
-	require.WithinDuration(t, time.Now(), report.At, time.Minute)
-	require.Len(t, report.Servers, 2)
-	require.Regexp(t, `^Redis \d`, report.Servers[0])
-	require.Regexp(t, `^(MariaDB|MySQL) \d+\.\d+\.\d+$`, report.Servers[1])
 }
 
 // A lab must remove what it made, and nothing else: neither
@@ -78,33 +46,6 @@ func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
 	var rows int
 	require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM lab_stock").Scan(&rows))
 	require.Zero(t, rows, "it works in a database of its own")
-}
-
-// A Redis that dies must end the run soon and with its reason.
-// What the run made in MySQL must be removed.
-func TestAServerThatDiesEndsTheRun(t *testing.T) {
-	t.Parallel()
-	redis, own := testenv.Redis(t), testenv.SQLServer(t)
-	var killed atomic.Bool
-	w := brief("for-update", "set-nx-px")
-	w.Patience = time.Second
-	_, err := lab.Run(t.Context(), lab.Options{
-		Workload: w, RedisURL: redis.URL(), MySQLDSN: own.DSN("x"), Self: self,
-		Progress: func(_, _ int, what string) {
-			if what == "set-nx-px" && killed.CompareAndSwap(false, true) {
-				redis.Kill()
-			}
-		},
-	})
-	require.ErrorContains(t, err, "set-nx-px", "which entry it was")
-	require.ErrorContains(t, err, "refused")
-	pool, err := sql.Open("mysql", own.DSN("x"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, pool.Close()) }()
-	var left int
-	require.NoError(t, pool.QueryRowContext(t.Context(),
-		"SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE 'dibs\\_lab\\_%'").Scan(&left))
-	require.Zero(t, left)
 }
 
 // Dibs' own strategies must keep the same contract, and MySQL must follow.
@@ -134,41 +75,4 @@ func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
 			require.Error(t, err, "a campaign that there is not is no sell-out")
 		})
 	}
-}
-
-// An unexpected reply of Dibs must end a lab with Dibs' own message.
-func TestAnAnswerThatNoLabExpectsIsAnError(t *testing.T) {
-	t.Parallel()
-	var code atomic.Value
-	code.Store("on fire")
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if code.Load() == "" {
-			panic(http.ErrAbortHandler)
-		}
-		w.Header().Set("Connection", "close")
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = fmt.Fprintf(w, `{"code":%q}`, code.Load())
-	}))
-	defer server.Close()
-	entry, _ := lab.StrategyNamed("dibs-http")
-	s, err := entry.New(lab.Env{Servers: lab.Servers{Endpoint: server.URL}, Terms: lab.Terms{Campaign: lab.Campaign{ID: "x"}}})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	for what, do := range map[string]func() error{
-		"prepare": func() error { return s.Prepare(t.Context()) },
-		"settle":  func() error { return s.(lab.Settler).Settle(t.Context()) },
-		"claim":   func() error { _, err := s.Claim(t.Context(), "ada"); return err },
-	} {
-		require.ErrorIs(t, do(), lab.ErrDibs, what)
-		require.ErrorContains(t, do(), "on fire", what)
-	}
-	code.Store("unavailable")
-	outcome, err := s.Claim(t.Context(), "ada")
-	require.NoError(t, err)
-	require.Equal(t, lab.Busy, outcome)
-	code.Store("")
-	_, err = s.Claim(t.Context(), "ada")
-	require.Error(t, err)
-	_, err = entry.New(lab.Env{})
-	require.ErrorIs(t, err, lab.ErrConfig, "without an endpoint there is no one to ask")
 }

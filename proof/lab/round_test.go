@@ -44,20 +44,6 @@ func contestOf(t *testing.T, name string) (*contest, Env) {
 	return &contest{runner: &runner{opts: Options{Self: binary(t)}, w: w}, entry: entry, env: env, name: env.Campaign.ID}, env
 }
 
-// A claimer that should have died but survived measures nothing:
-// the lab must report it.
-func TestAClaimerThatComesThroughIsNoDeadOne(t *testing.T) {
-	t.Parallel()
-	c, _ := contestOf(t, "set-nx-px")
-	c.entry.DieAt = "no such step"
-	require.ErrorIs(t, c.kill(t.Context(), new(Round)), errAlive)
-}
-
-func TestDeathComesAtItsStepAlone(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, dieAt(StepRead)(StepLocked))
-}
-
 // No worker may claim before the last has started.
 func TestWorkersWaitForEachOther(t *testing.T) {
 	t.Parallel()

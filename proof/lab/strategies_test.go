@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -95,37 +94,6 @@ func TestAFailureBeforeTheSaleSellsNothing(t *testing.T) {
 		require.ErrorIs(t, err, errHolder)
 		require.Equal(t, lab.Claimed, b.claim(b.claimer(), "next"))
 		require.Equal(t, lab.SoldOut, b.claim(b.claimer(), "last"))
-	})
-}
-
-func TestNobodyIsToldYesByServersThatAreGone(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, 5, func(t *testing.T, b *bench) {
-		s := b.claimer()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		outcome, err := s.Claim(ctx, "ada")
-		require.Error(t, err)
-		require.NotEqual(t, lab.Claimed, outcome)
-		require.Equal(t, lab.Claimed, b.claim(s, "ada"), "and has had nothing")
-	})
-}
-
-// A stock that was never prepared must be an error, neither a
-// sale nor a sell-out.
-func TestAStockThatIsNotThereIsNoStock(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, 5, func(t *testing.T, b *bench) {
-		b.env.Campaign.ID += "-never"
-		outcome, err := b.claimer(patience(shortly)).Claim(t.Context(), "ada")
-		switch b.entry.Name {
-		case "conditional-update", "skip-locked", "red-packet":
-			require.NoError(t, err)
-			require.Equal(t, lab.SoldOut, outcome, "it can't tell: one reason to keep what unknown is apart from nothing")
-		default:
-			require.Error(t, err)
-			require.NotEqual(t, lab.Claimed, outcome)
-		}
 	})
 }
 

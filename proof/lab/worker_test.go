@@ -38,36 +38,7 @@ func crowdOf(claimers int, o order) order {
 	return o
 }
 
-func yes(string, int) (Outcome, error) { return Claimed, nil }
-
 var errSold = errors.New("the connection broke")
-
-// Over all workers every user must claim the planned number of
-// times, and no other user may.
-func TestTheWorkersOfASellOutShareItsAsks(t *testing.T) {
-	t.Parallel()
-	for _, workers := range []int{1, 2, 3, 7} {
-		all := &told{answer: yes}
-		var sold int64
-		had := map[string]int64{}
-		for i := range workers {
-			c := newCrowd(crowdOf(4, order{Share: i, Of: workers, Users: 11, Asks: 3, AtMost: time.Minute, Prefix: "s"}), all)
-			d, err := c.run(t.Context())
-			require.NoError(t, err)
-			sold += d.Outcomes["claimed"]
-			for user, units := range d.Had {
-				had[user] += units
-			}
-			require.False(t, d.Cut)
-		}
-		require.Len(t, all.asked, 11)
-		for i := range 11 {
-			require.Equal(t, 3, all.asked[fmt.Sprint("s", i)], "%d workers", workers)
-			require.EqualValues(t, 3, had[fmt.Sprint("s", i)])
-		}
-		require.EqualValues(t, 33, sold)
-	}
-}
 
 func TestAMeasurementLastsAsLongAsItShallAndEveryUserIsNew(t *testing.T) {
 	t.Parallel()
@@ -94,21 +65,6 @@ func TestAMeasurementLastsAsLongAsItShallAndEveryUserIsNew(t *testing.T) {
 		require.InDelta(t, 10_000, float64(one.latency.ValueAtQuantile(50)), 10, "µs")
 		require.EqualValues(t, 100, one.Claims)
 		require.InDelta(t, 70/0.075, one.ClaimsPerSecond, 1e-6)
-	})
-}
-
-func TestASellOutThatTakesTooLongIsCut(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &told{answer: func(string, int) (Outcome, error) {
-			<-time.After(time.Second)
-			return SoldOut, nil
-		}}
-		c := newCrowd(crowdOf(1, order{Of: 1, Users: 100, Asks: 1, AtMost: 3500 * time.Millisecond, Prefix: "s"}), s)
-		d, err := c.run(t.Context())
-		require.NoError(t, err)
-		require.True(t, d.Cut)
-		require.EqualValues(t, 4, d.Outcomes["sold_out"], "none begins after its end")
 	})
 }
 
@@ -142,13 +98,6 @@ func TestEveryAnswerIsCountedAsWhatItIs(t *testing.T) {
 	require.EqualValues(t, 3, d.Failed)
 	require.Equal(t, errSold.Error(), d.Failure, "the first of them")
 	require.Equal(t, map[string]int64{"0": 1, "7": 1, "9": 1}, d.Had)
-}
-
-func TestAMeasurementIsRefusedWhenItIsNone(t *testing.T) {
-	t.Parallel()
-	require.Error(t, new(Round).add([]done{{Latency: []byte("no histogram")}}, time.Second))
-	ranOut := []done{{Outcomes: map[Outcome]int64{SoldOut: 1}}}
-	require.ErrorIs(t, new(Round).add(ranOut, time.Second), errRanOut, "a refusal is no claim")
 }
 
 // The stock must be compared with all workers' answers.

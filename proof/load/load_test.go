@@ -64,21 +64,6 @@ func TestAClosedLoopHidesTheSameStall(t *testing.T) {
 	})
 }
 
-func TestWhatNeverFindsAConnectionIsCountedWithItsWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		res, err := Run(t.Context(), Plan{Rate: 100, Duration: time.Second, Connections: 1, Grace: time.Second}, func(context.Context, int64) Answer {
-			<-time.After(100 * time.Millisecond)
-			return Answer{}
-		})
-		require.NoError(t, err)
-		require.EqualValues(t, 100, res.Measured.Sent+res.Measured.Unsent)
-		require.InDelta(t, 79, res.Measured.Unsent, 2)
-		require.Greater(t, res.Measured.At(99), time.Second)
-		require.InDelta(t, 10, res.Measured.Rate(), 1, "what was asked for is not what was reached")
-	})
-}
-
 func TestTheWarmUpIsCountedApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,46 +79,6 @@ func TestTheWarmUpIsCountedApart(t *testing.T) {
 		require.Less(t, res.Measured.Max(), 5*time.Millisecond)
 		require.InDelta(t, 100, res.Measured.Rate(), 0.1)
 	})
-}
-
-func TestARunEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		res, err := Run(ctx, Plan{Rate: 10, Duration: time.Hour, Connections: 3}, func(context.Context, int64) Answer { return Answer{} })
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.InDelta(t, 10, res.Measured.Sent, 1)
-	})
-}
-
-func TestMergedCountsAreAsIfCountedTogether(t *testing.T) {
-	t.Parallel()
-	together, parts := newCounts(), []Counts{newCounts(), newCounts(), newCounts()}
-	at := time.Now()
-	for i := range 3000 {
-		a, latency := Answer{}, time.Duration(i*i)*time.Microsecond
-		switch i % 5 {
-		case 1:
-			a.Code = "sold_out"
-		case 2:
-			a = Answer{Code: "timeout", Fault: true, Unknown: true}
-		}
-		for _, c := range []*Counts{&together, &parts[i%3]} {
-			c.answer(a, latency, at)
-			c.behind(latency, i%2 == 0)
-		}
-	}
-	merged := newCounts()
-	for i := range parts {
-		merged.Merge(&parts[i])
-	}
-	require.Equal(t, together.Refused, merged.Refused)
-	require.Equal(t, together.Faults, merged.Faults)
-	require.True(t, together.latency.Equals(merged.latency))
-	require.False(t, together.latency.Equals(parts[0].latency))
-	together.latency, merged.latency = nil, nil
-	require.Equal(t, together, merged)
 }
 
 func TestPlansThatCannotBeRunAreRefused(t *testing.T) {

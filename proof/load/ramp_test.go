@@ -40,31 +40,6 @@ func TestARampFindsTheTopRateFromBelowAndFromAbove(t *testing.T) {
 	}
 }
 
-func TestALuckyRateIsNoTopRate(t *testing.T) {
-	t.Parallel()
-	top, steps, err := Ramp{From: 1000, To: 100_000, P99: 10 * time.Millisecond}.Find(t.Context(), measurer(func(call int) float64 {
-		if call < 3 { // 1000, 2000 and 4000 hold at first
-			return 1e9
-		}
-		return 2000
-	}))
-	require.NoError(t, err)
-	require.InDelta(t, 1900, top, 150)
-	require.True(t, steps[2].Held && steps[2].Rate == 4000)
-}
-
-func TestOneHiccupIsNoLimit(t *testing.T) {
-	t.Parallel()
-	top, _, err := Ramp{From: 1000, To: 100_000, P99: 10 * time.Millisecond}.Find(t.Context(), measurer(func(call int) float64 {
-		if call%2 == 0 { // every other measurement is disturbed
-			return 0
-		}
-		return 7300
-	}))
-	require.NoError(t, err)
-	require.InDelta(t, 7000, top, 400)
-}
-
 func TestARampStopsAtItsHighestRateAndAtNone(t *testing.T) {
 	t.Parallel()
 	r := Ramp{From: 1000, To: 5000, P99: 10 * time.Millisecond}
