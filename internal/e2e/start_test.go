@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -88,30 +87,4 @@ func TestRolesStartBesideAReadOnlyMySQL(t *testing.T) {
 	require.Equal(t, http.StatusCreated, claimUntilAnswered(t, api.url, c.ID, "bob", 1, "").status)
 	writable(true)
 	whole.awaitSynced(c.ID, 2)
-}
-
-// Two deployments with different settings start on an empty
-// database, neither refused. The one that makes the first
-// campaign must stay, the other must end.
-func TestOtherPartitionsEndOnceThereIsACampaign(t *testing.T) {
-	t.Parallel()
-	s := newServers(t, setup{})
-	settings := func(partitions string) map[string]string {
-		return map[string]string{"DIBS_REDIS_URL": s.redisURL, "DIBS_MYSQL_DSN": s.dsn, "DIBS_PARTITIONS": partitions}
-	}
-	var others []*process
-	for _, role := range []string{"api", "consumer", "syncer"} {
-		others = append(others, newProcess(t, role, settings("4")))
-	}
-	api := newProcess(t, "api", settings("2"))
-	openCampaign(t, api.url, campaign{Total: 1})
-	for _, other := range others {
-		other.awaitEnd()
-		require.Equal(t, exitUsage, other.cmd.ProcessState.ExitCode(), other.tail())
-		said := strings.TrimSpace(other.output())
-		last := said[strings.LastIndexByte(said, '\n')+1:]
-		require.Contains(t, last, "DIBS_PARTITIONS: number of partitions cannot change: data is made with 2, this process runs with 4")
-	}
-	require.Equal(t, 200, statusOf(api, "/readyz"), "it stays")
-	api.stop()
 }
