@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"dibs/internal/crowd"
-	"dibs/internal/migrations"
 	"dibs/internal/redisconn"
 	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -96,8 +96,7 @@ func newServers(t *testing.T, w setup) servers {
 	pool, err := db.DB()
 	require.NoError(t, err)
 	if !w.noSchema {
-		_, err = migrations.Up(t.Context(), pool, migrations.MySQL)
-		require.NoError(t, err)
+		syncertest.Migrate(t, db)
 	}
 	s.rdb, s.scripts, s.db = rdb, scripts, pool
 	return s

@@ -45,7 +45,7 @@ func OpenServer(t testing.TB) *gorm.DB {
 	return OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
 }
 
-// OpenStore opens a database and migrates its schema.
+// OpenStore opens a database, with the latest schema if it is new.
 func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	t.Helper()
 	cfg.Logger = Quiet()
@@ -57,10 +57,9 @@ func OpenStore(t testing.TB, cfg sqlstore.Config) *gorm.DB {
 	db, err := sqlstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
-	pool, err := db.DB()
-	require.NoError(t, err)
-	_, err = migrations.Up(t.Context(), pool, db.Name())
-	require.NoError(t, err)
+	if cfg.Path == "" && !db.Migrator().HasTable("definitions") {
+		Migrate(t, db)
+	}
 	return db
 }
 
