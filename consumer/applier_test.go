@@ -112,14 +112,13 @@ type applierRole struct {
 	stop func()
 }
 
-func startApplier(t *testing.T, rdb redis.UniversalClient, log *memoryLog, change func(*consumer.ApplierConfig)) *applierRole {
+func startApplier(t *testing.T, rdb redis.UniversalClient, log *memoryLog, name string) *applierRole {
 	t.Helper()
 	a := &applierRole{role: &role{rdb: rdb, reg: prometheus.NewRegistry()}, log: log}
 	cfg := consumer.ApplierConfig{
-		Client: rdb, Name: "one", Log: log, Partitions: 2, BlockTime: 20 * time.Millisecond, GatherPause: time.Millisecond,
+		Client: rdb, Name: name, Log: log, Partitions: 2, BlockTime: 20 * time.Millisecond, GatherPause: time.Millisecond,
 		Logger: quiet(), Registerer: a.reg,
 	}
-	change(&cfg)
 	running, err := consumer.NewApplier(cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -129,8 +128,6 @@ func startApplier(t *testing.T, rdb redis.UniversalClient, log *memoryLog, chang
 	t.Cleanup(a.stop)
 	return a
 }
-
-func asIs(*consumer.ApplierConfig) {}
 
 func (a *applierRole) eventually(t *testing.T, n int) {
 	t.Helper()
@@ -142,7 +139,7 @@ func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		log := &memoryLog{refuse: true} // the first read comes again
-		a := startApplier(t, rdb, log, asIs)
+		a := startApplier(t, rdb, log, "one")
 		for n := range 500 {
 			a.claim(t, n%2, n)
 		}
@@ -156,7 +153,7 @@ func TestApplier_ReadsOnFromTheOffset(t *testing.T) {
 		}).Result()
 		require.NoError(t, err)
 		require.Len(t, read[0].Messages, 250)
-		a = startApplier(t, rdb, log, func(cfg *consumer.ApplierConfig) { cfg.Name = "two" })
+		a = startApplier(t, rdb, log, "two")
 		a.eventually(t, 750)
 		a.stop()
 		require.Zero(t, a.pending(t, models.GroupSyncer))
@@ -178,7 +175,7 @@ func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
 	t.Parallel()
 	rdb := testenv.Redis(t).Client()
 	log := &memoryLog{}
-	a := startApplier(t, rdb, log, asIs)
+	a := startApplier(t, rdb, log, "one")
 	for n := range 300 {
 		a.claim(t, 0, n)
 	}
@@ -193,10 +190,7 @@ func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
 		a.claim(t, 0, n)
 	}
 	require.NoError(t, rdb.XTrimMinID(t.Context(), lua.StreamKey(0), log.offset(0).EntryID).Err())
-	groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(0)).Result()
-	require.NoError(t, err)
-	require.EqualValues(t, 40, groups[0].Lag, "after a trim, too")
-	require.Equal(t, "one", rdb.XInfoConsumers(t.Context(), lua.StreamKey(0), models.GroupSyncer).Val()[0].Name)
+	require.EqualValues(t, 40, rdb.XInfoGroups(t.Context(), lua.StreamKey(0)).Val()[0].Lag, "after a trim, too")
 }
 
 // Redis lost the newest entries and has others since, some under the
@@ -207,7 +201,7 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		log := &memoryLog{}
-		a := startApplier(t, rdb, log, asIs)
+		a := startApplier(t, rdb, log, "one")
 		for n := range 3 {
 			a.claim(t, 0, n)
 			a.eventually(t, n+1)
@@ -216,7 +210,7 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 		last := log.offset(0).EntryID
 		require.NoError(t, rdb.XDel(t.Context(), lua.StreamKey(0), last).Err())
 		replaced := rebuild(t, rdb, last)
-		a = startApplier(t, rdb, log, asIs)
+		a = startApplier(t, rdb, log, "one")
 		a.recovers(t, 1)
 		a.claim(t, 0, 4)
 		a.eventually(t, 5)
@@ -231,7 +225,7 @@ func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		inMySQL, inRedis, next int64
-	}{"in MySQL alone": {3, 0, 4}, "in both": {3, 3, 4}, "in a Redis that is ahead": {3, 7, 8}} {
+	}{"in MySQL alone": {3, 0, 4}, "in a Redis that is ahead": {3, 7, 8}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -241,7 +235,7 @@ func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 				at := models.NoOffset()
 				at.State, at.Generation = models.PartitionRecovering, c.inMySQL
 				log := &memoryLog{offsets: map[int]models.Offset{0: at}}
-				a := startApplier(t, rdb, log, asIs)
+				a := startApplier(t, rdb, log, "one")
 				a.claim(t, 0, 1)
 				a.recovers(t, c.next)
 				a.eventually(t, 1)
@@ -296,7 +290,7 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 			t.Parallel()
 			onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 				log := &memoryLog{}
-				a := startApplier(t, rdb, log, asIs)
+				a := startApplier(t, rdb, log, "one")
 				for n := range 10 {
 					a.claim(t, 0, n)
 				}
@@ -308,7 +302,7 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 				}
 				require.NoError(t, rdb.Del(t.Context(), lua.StreamKey(0)).Err())
 				if isStopped {
-					a = startApplier(t, rdb, log, asIs)
+					a = startApplier(t, rdb, log, "one")
 				}
 				for n := 10; n < 20; n++ {
 					a.claim(t, 0, n)
@@ -325,7 +319,7 @@ func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		log := &memoryLog{}
-		a := startApplier(t, rdb, log, asIs)
+		a := startApplier(t, rdb, log, "one")
 		strange := slices.Clone(unreadable)
 		for _, id := range []string{strings.Repeat("x", 1000), "\xff\xfe", ""} {
 			strange = append(strange, []any{"_watermill_message_uuid", id, "metadata", "", "payload", "{"})
@@ -339,7 +333,7 @@ func TestApplier_GoesPastEntriesOfStrangers(t *testing.T) {
 		require.Equal(t, len(strange), log.bad)
 		at := log.offset(0)
 		require.LessOrEqual(t, len(at.EventID), models.CampaignIDLength)
-		a = startApplier(t, rdb, log, asIs) // it knows its offset
+		a = startApplier(t, rdb, log, "one") // it knows its offset
 		a.claim(t, 0, 1)
 		require.Eventually(t, func() bool { return slices.Contains(log.ids(), claimID(1)) }, patience, time.Millisecond)
 		require.Zero(t, log.recovered)
@@ -352,7 +346,7 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		log := &memoryLog{}
-		a := startApplier(t, rdb, log, asIs)
+		a := startApplier(t, rdb, log, "one")
 		for n := range 10 {
 			a.claim(t, 0, n)
 		}
@@ -363,7 +357,7 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 		require.NoError(t, rdb.XTrimMaxLen(t.Context(), lua.StreamKey(0), 0).Err())
 		for _, restored := range []models.Offset{applied, {EntryID: models.NoEntry}} {
 			log := &memoryLog{offsets: map[int]models.Offset{0: restored}}
-			a := startApplier(t, rdb, log, asIs)
+			a := startApplier(t, rdb, log, "one")
 			a.claim(t, 0, 11)
 			require.Eventually(t, func() bool { return log.offset(0).State == models.PartitionGap }, patience, time.Millisecond)
 			a.stop()
@@ -374,30 +368,9 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 		first := rdb.XRangeN(t.Context(), lua.StreamKey(0), "-", "+", 1).Val()[0]
 		forward := models.Offset{EntryID: first.ID, EventID: lua.EventIDOf(&first), Read: 11, State: models.PartitionGap}
 		log = &memoryLog{offsets: map[int]models.Offset{0: forward}}
-		a = startApplier(t, rdb, log, asIs)
+		a = startApplier(t, rdb, log, "one")
 		a.claim(t, 0, 12)
 		a.recovers(t, 0)
 		require.Eventually(t, func() bool { return slices.Contains(log.ids(), claimID(12)) }, patience, time.Millisecond)
 	})
-}
-
-func TestApplierConfig_NamesTheFieldItRefuses(t *testing.T) {
-	t.Parallel()
-	good := consumer.ApplierConfig{
-		Client: embedded(t), Name: "one", Log: &memoryLog{}, Logger: quiet(), Registerer: prometheus.NewRegistry(),
-	}
-	for field, spoil := range map[string]func(*consumer.ApplierConfig){
-		"Client":     func(c *consumer.ApplierConfig) { c.Client = nil },
-		"Partitions": func(c *consumer.ApplierConfig) { c.Partitions = 1000 },
-		"Name":       func(c *consumer.ApplierConfig) { c.Name = "" },
-		"Log":        func(c *consumer.ApplierConfig) { c.Log = nil },
-		"Logger":     func(c *consumer.ApplierConfig) { c.Logger = nil },
-		"Registerer": func(c *consumer.ApplierConfig) { c.Registerer = nil },
-	} {
-		bad := good
-		spoil(&bad)
-		_, err := consumer.NewApplier(bad)
-		require.ErrorIs(t, err, consumer.ErrConfig, field)
-		require.ErrorContains(t, err, field)
-	}
 }

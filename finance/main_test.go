@@ -10,15 +10,15 @@ import (
 	"dibs/finance"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
-	"dibs/lua"
 	"dibs/models"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
+
+const patience = time.Minute
 
 func openBooks(t testing.TB, cfg finance.Config) *finance.Books {
 	t.Helper()
@@ -56,23 +56,6 @@ func closed(n int, sender string, left int64) models.Event {
 	return models.Event{
 		V: models.EventVersion, Type: models.EventCampaignClosed, ID: eventID(n), CampaignID: "rain", UserID: sender, At: models.NewTime(time.Now()),
 		Amount: &left, Currency: "EUR",
-	}
-}
-
-func publish(t testing.TB, rdb redis.UniversalClient, partition int, events ...models.Event) {
-	t.Helper()
-	for start := 0; start < len(events); start += 1000 {
-		_, err := rdb.Pipelined(context.WithoutCancel(t.Context()), func(p redis.Pipeliner) error {
-			for _, e := range events[start:min(start+1000, len(events))] {
-				payload, err := json.Marshal(e)
-				require.NoError(t, err)
-				p.XAdd(context.Background(), &redis.XAddArgs{Stream: lua.StreamKey(partition), Values: []any{
-					"_watermill_message_uuid", e.ID, "metadata", "", "payload", payload,
-				}})
-			}
-			return nil
-		})
-		require.NoError(t, err)
 	}
 }
 

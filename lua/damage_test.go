@@ -173,7 +173,7 @@ const missing = "(missing)"
 
 func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for i, record := range []string{"", "x", "0:1;", "0:1;5", ";0:1", "0:-1", "0:1.5;1:1", "nan:nan", "0:1 ;1:1", "0:99999999999999999999", strings.Repeat("9", 400) + ":1"} {
+		for i, record := range []string{"", "x", "0:1;5", ";0:1", "0:-1", "0:1.5;1:1", "nan:nan", "0:1 ;1:1", "0:99999999999999999999"} {
 			b := newBundle(t, rdb, nil)
 			b.claim(want("u", 1, ""))
 			require.NoError(t, rdb.HSet(t.Context(), b.keys.Users, "u", record).Err())
@@ -183,7 +183,7 @@ func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, record, kept)
 		}
-		for i, tail := range []string{"", "x", "1", "1:", ":1", "1:nan", "-1:5", "1:5 ", "1:5:5"} {
+		for i, tail := range []string{"", "x", "1", "1:", ":1", "1:nan", "-1:5", "1:5 ", "1:5:5", "short"} {
 			b := newBundle(t, rdb, nil)
 			keyed, plain := want("u", 1, "k"), want("v", 1, "")
 			b.claim(keyed, plain)
@@ -191,18 +191,14 @@ func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 			require.NoError(t, err)
 			for field, record := range records {
 				head := record[:strings.LastIndex(record, fmt.Sprint(":", noon.UnixMilli()))-1]
+				if tail == "short" {
+					head = ""
+				}
 				require.NoError(t, rdb.HSet(t.Context(), b.keys.Keys, field, head+tail).Err())
 			}
 			require.Equal(t, []models.Outcome{models.OutcomeDamaged, models.OutcomeClaimed, models.OutcomeDamaged},
 				b.outcomes(keyed, want("w", 1, ""), plain), "tail %d", i)
 		}
-		b := newBundle(t, rdb, nil)
-		keyed := want("u", 1, "k")
-		b.claim(keyed)
-		fields, err := rdb.HKeys(t.Context(), b.keys.Keys).Result()
-		require.NoError(t, err)
-		require.NoError(t, rdb.HSet(t.Context(), b.keys.Keys, fields[0], "short").Err())
-		require.Equal(t, []models.Outcome{models.OutcomeDamaged}, b.outcomes(keyed))
 	})
 }
 
@@ -223,19 +219,6 @@ func TestRecordOfFewerLimitsIsRead(t *testing.T) {
 
 // No id follows one of the last possible millisecond. Only an XADD by
 // hand writes such an id, and readers report it.
-func TestStreamOutOfIDsIsDamaged(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		b.fillStream("5")
-		_, err := b.s.Stream(t.Context(), 0)
-		require.ErrorIs(t, err, lua.ErrDamaged)
-		require.ErrorContains(t, err, b.keys.Stream+": its last id is "+lastID+"-5")
-		require.NoError(t, rdb.Rename(t.Context(), b.keys.Stream, b.keys.Stream+":aside").Err())
-		_, err = b.s.Stream(t.Context(), 0)
-		require.NoError(t, err, "what the error says to do")
-	})
-}
-
 func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.Redis(t).URL())
@@ -243,7 +226,9 @@ func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 	releases := []lua.Release{b.taken(want("u", 1, "k")), b.taken(want("u", 1, ""))}
 	p := newPackets(t, rdb)
 	p.push(0, "a", 1)
-	b.fillStream(lastID)
+	const lastID = "18446744073709551615"
+	last := &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + lastID, Values: []string{"a", "b"}}
+	require.NoError(t, rdb.XAdd(t.Context(), last).Err())
 	all := writes(b, p, releases)
 	delete(all, "a push") // appends nothing
 	delete(all, "a load") // leaves its loader's token, which expires
@@ -254,13 +239,10 @@ func TestCallsOnAFullStreamChangeNothing(t *testing.T) {
 			require.ErrorContains(t, err, "exhausted", name)
 		})
 	}
-}
-
-const lastID = "18446744073709551615"
-
-// fillStream sets the last id, in the last possible millisecond.
-func (b *bundle) fillStream(last string) {
-	b.t.Helper()
-	entry := &redis.XAddArgs{Stream: b.keys.Stream, ID: lastID + "-" + last, Values: []string{"a", "b"}}
-	require.NoError(b.t, b.rdb.XAdd(b.t.Context(), entry).Err())
+	_, err := b.s.Stream(t.Context(), 0)
+	require.ErrorIs(t, err, lua.ErrDamaged)
+	require.ErrorContains(t, err, b.keys.Stream+": its last id is "+lastID)
+	require.NoError(t, rdb.Rename(t.Context(), b.keys.Stream, b.keys.Stream+":aside").Err())
+	_, err = b.s.Stream(t.Context(), 0)
+	require.NoError(t, err, "what the error says to do")
 }

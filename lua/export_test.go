@@ -72,4 +72,5 @@ const (
 
 var (
 	NoListKey = noListKey
+	Slot      = slotOfKey
 )

@@ -123,31 +123,24 @@ func TestHeadersAgreeWithTheGoCallers(t *testing.T) {
 			require.Contains(t, lua.Statuses()[name], status, "%s: a reply that the header and Go know", name)
 		}
 	}
-	require.Contains(t, lua.Sources()["claim"], "FIRST_CLAIM, PER_CLAIM, DAYS = 13, 6, 5\n")
-	head, _ := header(lua.Sources()["claim"])
-	require.Contains(t, head, "-- ARGV[13..]  six a claim, in columns,")
-	require.Equal(t, 12+2*6, argv["claim"])
-	require.Equal(t, []int{1, 2, 3}, numbers(t, `ARGV\[(\d+)`, head)[:3])
-	head, _ = header(lua.Sources()["adjust"])
-	require.Equal(t, []int{1, 2, 3, 4, 5, 13, 14, 15}, numbers(t, `ARGV\[(\d+)`, head))
-	require.Contains(t, lua.Sources()["adjust"], "FIXED, DEFINITION, PAUSE, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14, 15\n")
-	require.Greater(t, argv["adjust"], 14)
-	require.Equal(t, 0, argv["adjust"]%2, "fourteen, then pairs")
-	require.Equal(t, 3, argv["pause"])
-	head, _ = header(lua.Sources()["load"])
-	require.Equal(t, upTo(1, 10), numbers(t, `ARGV\[(\d+)`, head))
-	require.Equal(t, 1, argv["load"]%2, "nine, then pairs")
-	require.Equal(t, []int{2, 5, 7, 3}, []int{argv["fence"], argv["evict"], argv["resume"], argv["generation"]})
-	require.Zero(t, argv["state"])
-	require.Contains(t, lua.Sources()["release"], "FIRST_CLAIM, PER_CLAIM = 1, 8\n")
-	head, _ = header(lua.Sources()["release"])
-	require.Contains(t, head, "-- ARGV[1..]  eight a claim:")
-	require.Equal(t, 2*8, argv["release"])
-	head, _ = header(lua.Sources()["push"])
-	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, numbers(t, `ARGV\[(\d+)`, head))
-	require.Equal(t, 5+2, argv["push"])
-	require.Equal(t, 6, argv["debit"])
-	require.Equal(t, 5, argv["credit"])
+	for name, n := range map[string]int{
+		"claim": 12 + 2*6, "release": 2 * 8, "push": 5 + 2, "pause": 3, "fence": 2, "evict": 5, "resume": 7, "generation": 3, "state": 0,
+		"debit": 6, "credit": 5,
+	} {
+		require.Equal(t, n, argv[name], name)
+	}
+	require.Equal(t, []int{0, 1}, []int{argv["adjust"] % 2, argv["load"] % 2}, "fourteen and nine, then pairs")
+	for name, documented := range map[string][]int{"adjust": {1, 2, 3, 4, 5, 13, 14, 15}, "load": upTo(1, 10), "push": upTo(1, 6)} {
+		head, _ := header(lua.Sources()[name])
+		require.Equal(t, documented, numbers(t, `ARGV\[(\d+)`, head), name)
+	}
+	for text, name := range map[string]string{
+		"FIRST_CLAIM, PER_CLAIM, DAYS = 13, 6, 5\n": "claim", "-- ARGV[13..]  six a claim, in columns,": "claim",
+		"FIRST_CLAIM, PER_CLAIM = 1, 8\n": "release", "-- ARGV[1..]  eight a claim:": "release",
+		"FIXED, DEFINITION, PAUSE, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14, 15\n": "adjust",
+	} {
+		require.Contains(t, lua.Sources()[name], text)
+	}
 }
 
 func TestClaimCodesAgreeWithTheGoCaller(t *testing.T) {

@@ -17,28 +17,7 @@ import (
 
 const clusterSlots = 16384
 
-// slot is the hash slot of a key as Redis Cluster computes it:
-// CRC-16/XMODEM of the tag between the first braces.
-func slot(key string) int {
-	if open := strings.IndexByte(key, '{'); open >= 0 {
-		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
-			key = key[open+1 : open+1+length]
-		}
-	}
-	var crc uint16
-	for i := range len(key) {
-		crc ^= uint16(key[i]) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc) % clusterSlots
-}
-
+// Existing lots are found by these keys and partitions.
 func TestKeysAreTheOnesThatDocsName(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, lua.CampaignKeys{
@@ -48,6 +27,10 @@ func TestKeysAreTheOnesThatDocsName(t *testing.T) {
 	require.Equal(t, "dibs:{p0}:claims", lua.StreamKey(0))
 	require.Equal(t, "dibs:{p0}:claims:parked:finance", lua.ParkedKey(0, "finance"))
 	require.Equal(t, "dibs:replays:finance", lua.ReplaysKey("finance"))
+	require.Equal(t, []int{0, 8, 12, 5, 165}, []int{
+		lua.PartitionOf("spring-sale", 1), lua.PartitionOf("spring-sale", 16), lua.PartitionOf("a", 16), lua.PartitionOf("b", 16),
+		lua.PartitionOf("b", 256),
+	})
 }
 
 func TestKeysOfACampaignShareASlot(t *testing.T) {
@@ -59,40 +42,8 @@ func TestKeysOfACampaignShareASlot(t *testing.T) {
 				k.Users, k.Keys, k.Stream, k.Waves, lua.TrimmedKey(partition), lua.SignalsKey(partition), lua.ParkedKey(partition, "a}b{c"),
 				lua.NoListKey(partition),
 			} {
-				require.Equal(t, slot(k.State), slot(key), key)
+				require.Equal(t, lua.Slot(k.State), lua.Slot(key), key)
 			}
-		}
-	}
-}
-
-// Existing lots are found by these numbers.
-func TestPartitionOfNeverChanges(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		id         string
-		partitions int
-		want       int
-	}{{"spring-sale", 1, 0}, {"spring-sale", 0, 0}, {"spring-sale", 16, 8}, {"a", 16, 12}, {"b", 16, 5}, {"b", 256, 165}} {
-		require.Equal(t, row.want, lua.PartitionOf(row.id, row.partitions), "%s of %d", row.id, row.partitions)
-	}
-}
-
-// How the tags {p0}… spread over the masters of a cluster with evenly
-// split slots. most is the share of the fullest one. 16 on 3 are 4, 5
-// and 7: the fullest master gets 44 %, not 33 %.
-func TestTagsSpreadOverMasters(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ partitions, masters, most int }{{16, 3, 7}, {16, 2, 8}, {8, 3, 4}, {4, 3, 2}, {32, 3, 14}, {64, 3, 24}, {256, 3, 89}} {
-		counts, slots := make([]int, row.masters), map[int]bool{}
-		for p := range row.partitions {
-			s := slot(lua.StreamKey(p))
-			slots[s] = true
-			counts[s*row.masters/clusterSlots]++
-		}
-		t.Logf("%d partitions on %d masters: %v", row.partitions, row.masters, counts)
-		require.Len(t, slots, row.partitions, "each partition has a slot of its own")
-		for _, n := range counts {
-			require.LessOrEqual(t, n, row.most, "%d partitions on %d masters: %v", row.partitions, row.masters, counts)
 		}
 	}
 }
@@ -106,7 +57,7 @@ func TestShardsLieOnAllPrimaries(t *testing.T) {
 			nodes, id := map[int]bool{}, fmt.Sprintf("campaign-%d", i)
 			for shard := range row.shards {
 				key := lua.StreamKey(lua.PartitionOf(models.ShardID(id, shard+1), row.partitions))
-				nodes[slot(key)*row.masters/clusterSlots] = true
+				nodes[lua.Slot(key)*row.masters/clusterSlots] = true
 			}
 			require.Len(t, nodes, min(row.masters, row.shards), "%s: %+v", id, row)
 		}
@@ -141,7 +92,7 @@ func TestClusterRunsEveryScript(t *testing.T) {
 		b.requireBooks()
 		server, err := rdb.ClusterKeySlot(t.Context(), b.keys.State).Result()
 		require.NoError(t, err)
-		require.Equal(t, int64(slot(b.keys.State)), server)
+		require.Equal(t, int64(lua.Slot(b.keys.State)), server)
 	}
 	for _, addr := range addrs {
 		require.Positive(t, connect(t, "redis://"+addr).DBSize(t.Context()).Val(), "each master has its share")

@@ -37,25 +37,18 @@ func TestLoadWritesOnceAndWhole(t *testing.T) {
 	})
 }
 
-// Counters of claims whose records are missing
-// mean a loss, never a fresh campaign.
+// Counters of claims whose records are missing mean a loss, never a
+// fresh campaign. A campaign that is gone is neither full nor sold out.
 func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for _, part := range []func(k lua.CampaignKeys) string{
-			func(k lua.CampaignKeys) string { return k.Users }, func(k lua.CampaignKeys) string { return k.Keys },
-		} {
-			b := newBundle(t, rdb, nil)
-			b.claim(want("u", 1, "k"))
-			require.NoError(t, rdb.Del(t.Context(), part(b.keys)).Err())
-			require.Equal(t, []models.Outcome{models.OutcomeDamaged, models.OutcomeDamaged}, b.outcomes(want("u", 1, "k"), want("v", 1, "")))
-		}
-	})
-}
-
-func TestAbsentCampaignIsNeitherFullNorSoldOut(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
-		require.NoError(t, rdb.Del(t.Context(), b.keys.State).Err())
+		b.claim(want("u", 1, "k"))
+		for _, part := range []string{b.keys.Users, b.keys.Keys} {
+			require.NoError(t, rdb.Rename(t.Context(), part, "aside").Err())
+			require.Equal(t, []models.Outcome{models.OutcomeDamaged, models.OutcomeDamaged}, b.outcomes(want("u", 1, "k"), want("v", 1, "")))
+			require.NoError(t, rdb.Rename(t.Context(), "aside", part).Err())
+		}
+		require.NoError(t, rdb.Del(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys, b.keys.Stream).Err())
 		require.Equal(t, []models.Outcome{models.OutcomeAbsent, models.OutcomeAbsent}, b.outcomes(want("u", 1, ""), want("v", 1, "")))
 		_, err := b.s.State(t.Context(), b.c.ID)
 		require.ErrorIs(t, err, lua.ErrAbsent)
@@ -86,17 +79,5 @@ func TestAdjustRefusesAnotherCampaignOfTheSameID(t *testing.T) {
 			require.ErrorIs(t, err, lua.ErrDamaged, name)
 		}
 		require.Equal(t, before, snapshot(t.Context(), t, rdb))
-	})
-}
-
-func TestCountClaimRecords(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		for _, want := range []int64{0, 3} {
-			n, err := b.s.CountClaimRecords(t.Context(), b.c.ID)
-			require.NoError(t, err)
-			require.Equal(t, want, n)
-			b.claim(wants("u", 3)...)
-		}
 	})
 }

@@ -1,12 +1,10 @@
 package lua_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -182,6 +180,10 @@ func TestResume_GoesOnBehindWhatWasSeen(t *testing.T) {
 
 func TestEvict_TakesWhatIsIdle(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		starts := noon.Add(time.Hour)
+		later := newBundle(t, rdb, func(c *models.Campaign) { c.StartsAt = &starts })
+		later.redisMs.Add(time.Minute.Milliseconds())
+		require.False(t, evict(t, later.s, later.c, time.Second), "it is to begin")
 		b := newBundle(t, rdb, nil)
 		known := want("u", 1, "k")
 		b.claim(known)
@@ -199,15 +201,6 @@ func TestEvict_TakesWhatIsIdle(t *testing.T) {
 		require.Zero(t, rdb.Exists(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Val())
 		require.Equal(t, models.EventLotEvicted, b.last().Type)
 		require.True(t, evict(time.Second), "MySQL is told so of one that is gone")
-	})
-}
-
-func TestEvict_LeavesWhatIsToBegin(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		starts := noon.Add(time.Hour)
-		b := newBundle(t, rdb, func(c *models.Campaign) { c.StartsAt = &starts })
-		b.redisMs.Add(time.Minute.Milliseconds())
-		require.False(t, evict(t, b.s, b.c, time.Second))
 	})
 }
 
@@ -259,17 +252,4 @@ func TestTogether_EachHasItsOwnOutcome(t *testing.T) {
 		require.NoError(t, errors.Join(errs...))
 		require.Equal(t, []bool{true, false, true}, evicted, "someone loads the second")
 	})
-}
-
-func TestTogether_ARedisThatIsNotThereIsNoOutcome(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t, connect(t, "redis://"+miniredis.RunT(t).Addr()), nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, errs := b.s.Fence(ctx, "one", lua.FenceAway, []string{b.c.ID})
-	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
-	require.NoError(t, b.rdb.Close())
-	_, errs = b.s.Fence(t.Context(), "one", lua.FenceAway, []string{b.c.ID, "other"})
-	require.ErrorIs(t, errs[0], lua.ErrUnavailable)
-	require.ErrorIs(t, errs[1], lua.ErrUnavailable)
 }

@@ -2,11 +2,9 @@ package lua_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -194,49 +192,5 @@ func TestMove_CreditsAreRememberedForAnHour(t *testing.T) {
 		_, err = l.credit("m2", 2, 1, 1)
 		require.ErrorIs(t, err, lua.ErrDamaged)
 		require.EqualValues(t, 3, l.field(2, "total"))
-	})
-}
-
-func TestMove_UnitsAreNeitherLostNorDoubled(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		const units = 40
-		l := newShards(t, rdb, units)
-		seed := rand.Uint64()
-		random := rand.New(rand.NewPCG(seed, 1))
-		type move struct {
-			id       string
-			from, to int
-			units    int64
-		}
-		var moves []move
-		send := func(m move) {
-			_, err := l.credit(m.id, m.to, m.from, m.units)
-			require.NoError(t, err, seed)
-		}
-		for range 300 {
-			from, to := 1+random.IntN(3), 1+random.IntN(3)
-			switch {
-			case random.IntN(2) == 0 && len(moves) > 0:
-				send(moves[random.IntN(len(moves))])
-			case from != to:
-				m := move{id: uuid.NewString(), from: from, to: to}
-				var err error
-				m.units, err = l.debit(m.id, from, to, 1+random.Int64N(9))
-				require.NoError(t, err, seed)
-				if m.units > 0 {
-					moves = append(moves, m)
-				}
-			}
-		}
-		for _, m := range moves {
-			send(m)
-		}
-		var total, out, in int64
-		for n := 1; n <= 3; n++ {
-			total += l.field(n, "total")
-			out += l.field(n, "out")
-			in += l.field(n, "in")
-		}
-		require.Equal(t, []int64{units, out}, []int64{total, in}, seed)
 	})
 }

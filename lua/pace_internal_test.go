@@ -36,7 +36,6 @@ func TestPace(t *testing.T) {
 		fail     error
 		from, to time.Duration
 	}{
-		{name: "no one else claims", records: 2_000_000, from: 2 * time.Second, to: 2 * time.Second},
 		{name: "hardly anybody claims", records: 2_000_000, others: 50, from: 2 * time.Second, to: 2 * time.Second},
 		{name: "others claim", records: 2_000_000, others: 5_000, from: 18 * time.Second, to: 21 * time.Second},
 		{name: "few records are not worth it", records: 20_000, others: 5_000, from: 20 * time.Millisecond, to: 20 * time.Millisecond},
@@ -51,14 +50,4 @@ func TestPace(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestPace_EndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		p := &pace{rate: 1, calls: func(context.Context) (int64, error) { return 0, errors.New("no") }}
-		p.check(ctx, time.Now())
-		require.ErrorIs(t, p.after(ctx, paceFree), context.DeadlineExceeded)
-	})
 }

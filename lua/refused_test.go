@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -24,14 +23,6 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 		breaks, fix func(t *testing.T, rdb redis.UniversalClient)
 	}{
 		"out of memory": {nil, "OOM", set("maxmemory", "1"), set("maxmemory", "0")},
-		"replica": {nil, "READONLY",
-			func(t *testing.T, rdb redis.UniversalClient) {
-				require.NoError(t, rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
-			},
-			func(t *testing.T, rdb redis.UniversalClient) {
-				require.NoError(t, rdb.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
-			}},
-		"too few replicas": {nil, "NOREPLICAS", set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0")},
 		"snapshots fail": {[]string{"save 3600 1000000"}, "MISCONF",
 			func(t *testing.T, rdb redis.UniversalClient) {
 				require.NoError(t, os.MkdirAll(filepath.Join(snapshotFile(t, rdb), "in the way"), 0o700))
@@ -55,7 +46,7 @@ func TestServerThatTakesNoWritesChangesNothing(t *testing.T) {
 			p := newPackets(t, rdb)
 			p.push(0, "a", 1)
 
-			require.NoError(t, writable(t, b.s))
+			b.unchanged("the check", func() { require.NoError(t, writable(t, b.s)) })
 			row.breaks(t, rdb)
 			defer row.fix(t, rdb) // a server that can't save does not end
 			before := server.Dump(t.Context())
@@ -88,26 +79,6 @@ func writable(t *testing.T, s *lua.Scripts) error {
 		return nil
 	}
 	return away[0]
-}
-
-// Checks must write nothing, embedded and real, in every partition, and
-// fail for a stopped server.
-func TestWritableLeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	embedded := miniredis.RunT(t)
-	own := testenv.Redis(t)
-	for name, url := range map[string]string{"embedded": "redis://" + embedded.Addr(), "real": own.URL()} {
-		rdb := connect(t, url)
-		s, err := lua.New(rdb, lua.Options{Partitions: 5})
-		require.NoError(t, err)
-		require.NoError(t, writable(t, s), name)
-		require.Zero(t, rdb.DBSize(t.Context()).Val(), name)
-	}
-	rdb := connect(t, own.URL())
-	s, err := lua.New(rdb, lua.Options{Partitions: 5})
-	require.NoError(t, err)
-	own.Kill()
-	require.ErrorIs(t, writable(t, s), lua.ErrUnavailable)
 }
 
 // writes are calls of all scripts that write, by name.

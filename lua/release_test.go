@@ -85,6 +85,9 @@ func TestReleaseRefusesWhatItDoesNotKnow(t *testing.T) {
 			}
 			b.unchanged(record, func() { require.Equal(t, []lua.Released{lua.ReleasedDamaged}, b.giveBack(good), record) })
 		}
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "taken", 0).Err())
+		b.unchanged("nothing is taken", func() { require.Equal(t, []lua.Released{lua.ReleasedDamaged}, b.giveBack(good)) })
+		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "taken", 1).Err())
 		_, err = b.fence("loader", lua.FenceAny)
 		require.NoError(t, err)
 		b.unchanged("someone loads it", func() {
@@ -94,16 +97,5 @@ func TestReleaseRefusesWhatItDoesNotKnow(t *testing.T) {
 		require.NoError(t, rdb.HDel(t.Context(), b.keys.State, "token").Err())
 		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "status", "closed").Err())
 		require.Equal(t, []lua.Released{lua.ReleasedNow}, b.giveBack(good), "a closed campaign's claims end, too")
-	})
-}
-
-// A claim frees no more than is taken: a lower
-// counter is damaged, and must not go below 0.
-func TestAReleaseOfMoreThanIsTakenIsDamage(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newBundle(t, rdb, nil)
-		two := b.taken(want("u", 2, ""))
-		require.NoError(t, rdb.HSet(t.Context(), b.keys.State, "taken", 1).Err())
-		b.unchanged("one is taken", func() { require.Equal(t, []lua.Released{lua.ReleasedDamaged}, b.giveBack(two)) })
 	})
 }

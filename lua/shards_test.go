@@ -35,31 +35,9 @@ func TestShardViewIsSameOnlyIfNothingCameBack(t *testing.T) {
 	require.False(t, v.IsSame(&later), "Redis was rolled back")
 }
 
-// newShard makes shard 3 of a campaign of 4, with 10 units.
-func newShard(t *testing.T, rdb redis.UniversalClient) *bundle {
-	t.Helper()
-	return newBundle(t, rdb, func(c *models.Campaign) { c.ID, c.Shards = models.ShardID(c.ID, 3), 4 })
-}
-
-func (b *bundle) shard() lua.ShardView { return b.s.Shards(b.t.Context(), []string{b.c.ID})[0] }
-
-func TestAReleaseIsSeenInUps(t *testing.T) {
-	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newShard(t, rdb)
-		claim := b.claim(want("ada", 2, ""))[0].Claim
-		before := b.shard()
-		record := lua.ClaimRecord{ID: []byte(claim.ID), UserID: []byte("ada"), Seq: 1, Quantity: 2, At: claim.ClaimedAt.Time}
-		_, err := b.s.Release(t.Context(), b.c, []lua.Release{{Claim: record, EventID: uuid.NewString(), Event: []byte("{}")}})
-		require.NoError(t, err)
-		after := b.shard()
-		require.Equal(t, before.Ups+1, after.Ups)
-		require.Equal(t, int64(10), after.Free())
-	})
-}
-
 func TestAShardIsDryAndNeverSoldOut(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		b := newShard(t, rdb)
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.ID, c.Shards = models.ShardID(c.ID, 3), 4 })
 		replies := b.claim(want("ada", 9, ""), want("bob", 2, ""), want("cy", 1, "k"), want("dan", 1, ""))
 		require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeDry, models.OutcomeClaimed, models.OutcomeDry}, outcomesOf(replies))
 		require.Equal(t, b.meta.CampaignID(), replies[0].Claim.CampaignID, "users know nothing of shards")
@@ -71,5 +49,13 @@ func TestAShardIsDryAndNeverSoldOut(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []any{b.meta.CampaignID(), 3, int64(i + 1), b.c.ID}, []any{e.CampaignID, e.Shard, e.Seq, e.LotID()})
 		}
+		view := func() lua.ShardView { return b.s.Shards(t.Context(), []string{b.c.ID})[0] }
+		before := view()
+		first := replies[0].Claim
+		record := lua.ClaimRecord{ID: []byte(first.ID), UserID: []byte("ada"), Seq: 1, Quantity: 9, At: first.ClaimedAt.Time}
+		_, err = b.s.Release(t.Context(), b.c, []lua.Release{{Claim: record, EventID: uuid.NewString(), Event: []byte("{}")}})
+		require.NoError(t, err)
+		after := view()
+		require.Equal(t, []int64{before.Ups + 1, 9}, []int64{after.Ups, after.Free()})
 	})
 }

@@ -44,16 +44,6 @@ func TestSyncer_ASecondReadsNoIdleCampaign(t *testing.T) {
 		call()
 		require.Less(t, rowsRead(t, h)-before, int64(100), name)
 	}
-	before := selects(t, h)
-	_, err = relay.Relay(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, int64(1), selects(t, h)-before, "a relay that finds no row asks once")
-}
-
-func selects(t *testing.T, h *syncertest.Stack) (n int64) {
-	t.Helper()
-	require.NoError(t, h.DB.WithContext(t.Context()).Raw("SHOW SESSION STATUS LIKE 'Com_select'").Row().Scan(new(string), &n))
-	return n
 }
 
 func rowsRead(t *testing.T, h *syncertest.Stack) (sum int64) {

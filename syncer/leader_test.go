@@ -2,7 +2,6 @@ package syncer_test
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,49 +97,4 @@ func TestLeader_WhoFollowsWaitsForRunningWork(t *testing.T) {
 	require.Eventually(t, b.Leads, time.Minute, time.Millisecond)
 	require.True(t, ended.Load(), "the work of the one before")
 	require.NoError(t, g.Wait())
-}
-
-func TestLeader_NeverTwoAtOnce(t *testing.T) {
-	t.Parallel()
-	server := testenv.Redis(t)
-	var all []*syncer.Leader
-	var stops []func()
-	for range 5 {
-		l, stop := stand(t, server)
-		all, stops = append(all, l), append(stops, stop)
-	}
-	var working, rounds, overlaps atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var g errgroup.Group
-	for _, l := range all {
-		g.Go(func() error {
-			for ctx.Err() == nil {
-				_, _ = l.Do(ctx, func(context.Context) error {
-					if working.Add(1) > 1 {
-						overlaps.Add(1)
-					}
-					rounds.Add(1)
-					time.Sleep(time.Millisecond) //nolint:forbidigo // the work
-					working.Add(-1)
-					return nil
-				})
-				time.Sleep(time.Millisecond) //nolint:forbidigo // between rounds
-			}
-			return nil
-		})
-	}
-	for range len(all) - 1 { // the leader leaves, after some work
-		before := rounds.Load()
-		require.Eventually(t, func() bool { return rounds.Load() > before+3 }, time.Minute, time.Millisecond)
-		var leader int
-		require.Eventually(t, func() bool {
-			leader = slices.IndexFunc(all, (*syncer.Leader).Leads)
-			return leader >= 0
-		}, time.Minute, time.Millisecond)
-		stops[leader]()
-	}
-	cancel()
-	require.NoError(t, g.Wait())
-	require.Zero(t, overlaps.Load())
 }

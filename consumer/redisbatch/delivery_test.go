@@ -2,16 +2,13 @@ package redisbatch_test
 
 import (
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer/redisbatch"
-	"dibs/internal/testenv"
 )
 
 func TestSubscriber_ReadsNoMoreThanItsWindow(t *testing.T) {
@@ -32,27 +29,6 @@ func TestSubscriber_ReadsNoMoreThanItsWindow(t *testing.T) {
 		require.Equal(t, "16", nameOf(next(t, messages)), "one acked, one more comes, though 15 are stuck")
 		none(t, messages, 50*time.Millisecond)
 	})
-}
-
-func TestSubscriber_AFullWindowStopsItsReads(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, testenv.SharedRedis(t).Client())
-	f.publish(0, 3)
-	cfg := f.config("a")
-	var last atomic.Int64
-	cfg.Window, cfg.OnRead = 1, func(stream string) {
-		require.Equal(t, f.stream, stream)
-		last.Store(time.Now().UnixNano())
-	}
-	messages := f.subscribe(cfg)
-	stuck := func() bool { return time.Since(time.Unix(0, last.Load())) > time.Second }
-	first := next(t, messages)
-	require.Eventually(t, stuck, patience, 10*time.Millisecond)
-	first.Ack()
-	next(t, messages).Ack()
-	next(t, messages).Ack()
-	require.Eventually(t, func() bool { return !stuck() }, patience, 10*time.Millisecond)
-	require.Never(t, stuck, 1500*time.Millisecond, 10*time.Millisecond, "an idle reader turns")
 }
 
 func TestSubscriber_NackedMessageComesAgainAfterADelayWhileOthersGoOn(t *testing.T) {
@@ -82,28 +58,18 @@ func TestSubscriber_NackedMessageComesAgainAfterADelayWhileOthersGoOn(t *testing
 	})
 }
 
-func TestSubscriber_RefusesBadConfiguration(t *testing.T) {
+func TestConfig_NamesTheFieldThatItRefuses(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{})
-	t.Cleanup(func() { _ = rdb.Close() })
-	good := redisbatch.Config{Client: rdb, Group: "g", Name: "c", Logger: quiet(), Registerer: prometheus.NewRegistry()}
-	for field, spoil := range map[string]func(*redisbatch.Config){
-		"Client":       func(c *redisbatch.Config) { c.Client = nil },
-		"Group":        func(c *redisbatch.Config) { c.Group = "" },
-		"Name":         func(c *redisbatch.Config) { c.Name = "" },
-		"Logger":       func(c *redisbatch.Config) { c.Logger = nil },
-		"Window":       func(c *redisbatch.Config) { c.Window = -1 },
-		"ReadCount":    func(c *redisbatch.Config) { c.ReadCount = -1 },
-		"MinIdle":      func(c *redisbatch.Config) { c.MinIdle = 1 },
-		"NackDelay":    func(c *redisbatch.Config) { c.NackDelay = -1 },
-		"CloseTimeout": func(c *redisbatch.Config) { c.CloseTimeout = -1 },
+	named := redisbatch.Config{Client: embedded(t), Group: "g", Name: "c"}
+	for field, spoil := range map[string]func(c *redisbatch.Config){
+		"Client": func(c *redisbatch.Config) { c.Client = nil }, "Group": func(c *redisbatch.Config) { c.Group = "" },
+		"Window": func(c *redisbatch.Config) { c.Window = -1 }, "MinIdle": func(c *redisbatch.Config) { c.MinIdle = 1 },
+		"Logger": func(*redisbatch.Config) {},
 	} {
-		cfg := good
-		spoil(&cfg)
-		_, err := redisbatch.New(cfg)
+		bad := named
+		spoil(&bad)
+		_, err := redisbatch.New(bad)
 		require.ErrorIs(t, err, redisbatch.ErrConfig)
 		require.ErrorContains(t, err, field)
 	}
-	_, err := redisbatch.New(good)
-	require.NoError(t, err)
 }

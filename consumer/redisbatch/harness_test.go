@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -19,12 +18,7 @@ import (
 	"dibs/internal/testenv"
 )
 
-// TestMain also is the consumer process that
-// TestSubscriber_TakesOverFromAKilledProcess kills.
 func TestMain(m *testing.M) {
-	if addr, stream := os.Getenv("DIBS_TEST_VICTIM_ADDR"), os.Getenv("DIBS_TEST_VICTIM_STREAM"); addr != "" {
-		victim(addr, stream)
-	}
 	const watermill = "github.com/ThreeDotsLabs/watermill/"
 	testenv.Main(m, // what watermill's conformance suite starts and does not end
 		goleak.IgnoreAnyFunction(watermill+"internal/subscriber.(*multiplier).Subscribe.func2"),

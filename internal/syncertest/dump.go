@@ -2,6 +2,7 @@ package syncertest
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -46,7 +47,7 @@ func (d Dump) Restore(db *gorm.DB) error {
 				for column := range strings.FieldsSeq(generated) {
 					delete(row, column)
 				}
-				if err := tx.Table(table).Create(row).Error; err != nil {
+				if err := tx.Table(table).Create(maps.Clone(row)).Error; err != nil { // gorm adds to it
 					return err
 				}
 			}

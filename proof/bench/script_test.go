@@ -20,7 +20,7 @@ import (
 	"dibs/models"
 )
 
-// articlePath is the article's script, also used by lua's benchmarks.
+// articlePath is the script of the article that Dibs is compared with.
 const articlePath = "../../lua/testdata/article.lua"
 
 // errRefused means that a claim should have been accepted.

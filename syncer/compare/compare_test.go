@@ -160,10 +160,6 @@ func TestRound_RecordsWhatItFinds(t *testing.T) {
 	require.Len(t, rows, 2)
 	require.Zero(t, *rows[0].Drift)
 	require.NotZero(t, *rows[1].Drift)
-	h.Exec("UPDATE lots SET claimed = claimed - 1 WHERE id = ?", id)
-	differ, err = c.Round(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, differ)
 }
 
 func set(h *syncertest.Stack, id, field string, value int64) {

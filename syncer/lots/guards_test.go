@@ -8,11 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
-	"dibs/syncer/resolve"
 )
 
 // rollBackOne claims a unit that MySQL gets and one
@@ -68,28 +66,6 @@ func TestLoad_WaitsForWhatProcessesSaw(t *testing.T) {
 	require.Empty(t, w.Compare(id).Differences)
 }
 
-// A release whose entry Redis lost is sent again: only the entry that
-// MySQL applied confirms it.
-func TestLoad_OfAReleaseThatRedisLost(t *testing.T) {
-	t.Parallel()
-	w := syncertest.NewStack(t)
-	id := w.Create(10, nil)
-	claim := w.Take(id, syncertest.Ask("a", ""))[0]
-	before := syncertest.DumpRedis(t, w.Redis)
-	relay := resolve.NewRelay(w.DB, w.Scripts, nil)
-	_, err := resolve.NewResolver(w.DB, relay, syncertest.Quiet()).Release(t.Context(), claim, "")
-	require.NoError(t, err)
-	before.Restore(t, w.Redis)
-	w.Sync()
-	syncertest.ApplyOutbox(t, w.DB, relay)
-	w.Sync()
-	require.Zero(t, syncertest.Unapplied(t, w.DB))
-	state, err := w.Scripts.State(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, []int64{0, 1}, []int64{state.Taken, state.Released})
-	require.Empty(t, w.Compare(id).Differences)
-}
-
 func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
@@ -139,34 +115,6 @@ func TestRecover_OfALotThatAFenceTakesForLive(t *testing.T) {
 		w.Take(id, syncertest.Ask("b", ""))
 		require.Empty(t, w.Compare(id).Differences)
 	}
-}
-
-// Redis loses all before MySQL has applied anything, even the load. A process
-// that saw claims reports them, and others have time to report more.
-func TestRecover_OfALotWhoseLoadMySQLDoesNotKnow(t *testing.T) {
-	t.Parallel()
-	w := syncertest.NewStack(t)
-	c := syncertest.CampaignOf(testenv.UniqueID(t, "new"), 10)
-	_, _, err := syncertest.NewCampaigns(t, w.DB, w.Scripts).Create(t.Context(), c)
-	require.NoError(t, err)
-	require.NoError(t, w.Load(c.ID))
-	w.Claim(c.ID, syncertest.Asks("u", 3)...)
-	state, err := w.Scripts.State(t.Context(), c.ID)
-	require.NoError(t, err)
-	seen := state.Position()
-	less := lua.Position{Epoch: seen.Epoch, Seq: seen.Seq - 1, Units: seen.Units - 1}
-	require.NoError(t, w.Redis.FlushAll(t.Context()).Err()) //nolint:forbidigo // a server of its own
-	loader := w.Loader()
-	loader.Observe(func(step string) {
-		if step == "settling" {
-			require.NoError(t, loader.Report(t.Context(), map[string]lua.Position{c.ID: seen}))
-		}
-	})
-	_, err = loader.Recover(t.Context(), c.ID, less)
-	require.NoError(t, err)
-	w.Sync()
-	now := w.Campaign(c.ID)
-	require.Equal(t, []int64{3, 3}, []int64{now.LostClaims, now.LostUnits})
 }
 
 // The time of a lot does not decrease when a Redis with a slower clock

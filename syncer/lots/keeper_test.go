@@ -16,38 +16,29 @@ import (
 // after a long idle time, or for an operator's.
 func TestKeeper_AnEvictionIsNotedByItsEntry(t *testing.T) {
 	t.Parallel()
-	for name, evict := range map[string]func(k *lots.Keeper, id string) (int, error){
-		"idle": func(k *lots.Keeper, _ string) (int, error) { return k.Evict(t.Context()) },
-		"one": func(k *lots.Keeper, id string) (int, error) {
-			evicted, err := k.EvictOne(t.Context(), id)
-			if evicted {
-				return 1, err
-			}
-			return 0, err
-		},
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	h.Take(id, syncertest.Asks("u", 3)...)
+	keeper := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
+	for name, evict := range map[string]func() (bool, error){
+		"idle": func() (bool, error) { n, err := keeper.Evict(t.Context()); return n == 1, err },
+		"one":  func() (bool, error) { return keeper.EvictOne(t.Context(), id) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := syncertest.NewStack(t)
-			id := h.Create(10, nil)
-			h.Take(id, syncertest.Asks("u", 3)...)
-			keeper := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
-			require.Eventually(t, func() bool {
-				n, err := evict(keeper, id)
-				require.NoError(t, err)
-				return n == 1
-			}, time.Minute, 2*time.Millisecond)
-			_, err := h.Scripts.State(t.Context(), id)
-			require.ErrorIs(t, err, lua.ErrAbsent)
-			require.Equal(t, models.ResidencyResident, h.Residency(id), "its entry is not applied yet")
-			h.Sync()
-			require.Equal(t, models.ResidencyEvicted, h.Residency(id))
-			require.NoError(t, h.Load(id))
-			require.Equal(t, models.ResidencyEvicted, h.Residency(id), "nor is that of the load")
-			h.Sync()
-			require.Equal(t, models.ResidencyResident, h.Residency(id))
-			require.Empty(t, h.Compare(id).Differences)
-		})
+		require.Eventually(t, func() bool {
+			isEvicted, err := evict()
+			require.NoError(t, err)
+			return isEvicted
+		}, time.Minute, 2*time.Millisecond, name)
+		_, err := h.Scripts.State(t.Context(), id)
+		require.ErrorIs(t, err, lua.ErrAbsent)
+		require.Equal(t, models.ResidencyResident, h.Residency(id), "its entry is not applied yet")
+		h.Sync()
+		require.Equal(t, models.ResidencyEvicted, h.Residency(id))
+		require.NoError(t, h.Load(id))
+		require.Equal(t, models.ResidencyEvicted, h.Residency(id), "nor is that of the load")
+		h.Sync()
+		require.Equal(t, models.ResidencyResident, h.Residency(id))
+		require.Empty(t, h.Compare(id).Differences)
 	}
 }
 

@@ -32,7 +32,8 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 		syncertest.AddPacket(t, db, "plain", "p-1", amount)
 		events := append(syncertest.ClaimsOf("plain", 1, 3), syncertest.ClaimsOf("held", 1, 3)...)
 		events[1].PacketID, events[1].Amount, events[1].Currency = "p-1", &amount, "EUR"
-		events[4].UserID, events[4].At = "Zoë 😀", models.TimeFromMs(1)
+		events[4].UserID, events[4].At = `O'Brien \ "x"; -- ü😀`, models.TimeFromMs(1)
+		events[4].Key, events[4].Epoch = "aB-_", 7
 		require.NoError(t, syncertest.SubmitAll(t.Context(), syncertest.StartWriter(t, writer.Config{DB: db}), events))
 		claims := records.NewClaims(db)
 		for i := range events {
@@ -44,6 +45,10 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 			}
 			require.Equal(t, events[i].Claim(hold), got)
 		}
+		var row models.ClaimRow
+		require.NoError(t, db.Where("id = ?", events[4].ID).Take(&row).Error)
+		require.Equal(t, []any{"aB-_", int64(7)}, []any{row.KeyDigest, row.Epoch})
+		require.WithinDuration(t, time.Now(), row.SyncedAt, time.Minute)
 		_, err := claims.Claim(t.Context(), uuid.NewString())
 		require.ErrorIs(t, err, models.ErrNotFound)
 		_, err = claims.Claim(t.Context(), strings.ToUpper(events[0].ID))

@@ -48,55 +48,20 @@ func TestRecordsOfACampaignAreTheNewestFirst(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, comparisons, 3)
 		require.Equal(t, "c", comparisons[0].ID)
-		repairs, err := r.Repairs(t.Context(), "", 9)
-		require.NoError(t, err)
-		require.Len(t, repairs, 4)
-		repairs, err = r.Repairs(t.Context(), "spring", 9)
-		require.NoError(t, err)
-		require.Len(t, repairs, 3)
-		parked, err := r.Parked(t.Context(), "spring", 9)
-		require.NoError(t, err)
-		require.Len(t, parked, 2, "one was given up")
-		parked, err = r.Parked(t.Context(), "s_ring", 9)
-		require.NoError(t, err)
-		require.Empty(t, parked, "it is another campaign")
-		parked, err = r.Parked(t.Context(), "", 9)
-		require.NoError(t, err)
-		require.Len(t, parked, 3)
-	})
-}
-
-func TestWebhooksOfEndpoints(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		none, err := records.New(db).Webhooks(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, none)
-		for i, e := range []models.WebhookEvent{
-			{Endpoint: "shop", At: noon.Add(time.Second)}, {Endpoint: "shop", At: noon}, {Endpoint: "shop", ParkedAt: &noon, At: noon.Add(-time.Hour)},
-			{Endpoint: "mail", ParkedAt: &noon, At: noon},
-		} {
-			e.No, e.EventID, e.CampaignID, e.Payload, e.CreatedAt = int64(i), fmt.Sprint("e", i), "c", []byte("{}"), noon
-			put(t, db, &e)
+		for id, want := range map[string]struct{ repairs, parked int }{"": {4, 3}, "spring": {3, 2}, "s_ring": {0, 0}} { // one was given up
+			repairs, err := r.Repairs(t.Context(), id, 9)
+			require.NoError(t, err)
+			require.Len(t, repairs, want.repairs, id)
+			parked, err := r.Parked(t.Context(), id, 9)
+			require.NoError(t, err)
+			require.Len(t, parked, want.parked, id)
 		}
-		all, err := records.New(db).Webhooks(t.Context())
-		require.NoError(t, err)
-		require.Len(t, all, 2)
-		require.Equal(t, models.WebhookLag{Endpoint: "mail", Parked: 1}, all[0])
-		require.WithinDuration(t, noon, *all[1].Oldest, 0, "those that were given up do not wait")
-		all[1].Oldest = nil
-		require.Equal(t, models.WebhookLag{Endpoint: "shop", Waiting: 2, Parked: 1}, all[1])
-	})
-}
 
-func TestWavesOfPackets(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		later := noon.Add(time.Hour)
 		put(t, db, &models.PacketRow{CampaignID: "p", ID: "1", Position: 1, Amount: 5, UserID: new("ada"), ClaimID: new("k"), CreatedAt: noon},
 			&models.PacketRow{CampaignID: "p", ID: "2", Position: 2, Amount: 7, CreatedAt: noon},
 			&models.PacketRow{CampaignID: "p", ID: "3", Position: 3, Amount: 9, ReleaseAt: &later, ReturnedAt: &later, CreatedAt: noon})
-		waves, err := records.New(db).Waves(t.Context(), "p", 9)
+		waves, err := r.Waves(t.Context(), "p", 9)
 		require.NoError(t, err)
 		require.Len(t, waves, 2)
 		require.Nil(t, waves[0].ReleaseAt)
@@ -135,6 +100,7 @@ func TestTheStoryOfAClaim(t *testing.T) {
 	})
 }
 
+// The console warns of what drifts or is parked, and of webhooks that wait.
 func TestTroubleIsCountedOverAllCampaigns(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
@@ -160,5 +126,20 @@ func TestTroubleIsCountedOverAllCampaigns(t *testing.T) {
 		require.EqualValues(t, 1, found.Parked)
 		require.EqualValues(t, 1, found.Drifting)
 		require.WithinDuration(t, now.Add(-time.Second), *found.ComparedAt, time.Millisecond)
+
+		for i, e := range []models.WebhookEvent{
+			{Endpoint: "shop", At: noon.Add(time.Second)}, {Endpoint: "shop", At: noon}, {Endpoint: "shop", ParkedAt: &noon, At: noon.Add(-time.Hour)},
+			{Endpoint: "mail", ParkedAt: &noon, At: noon},
+		} {
+			e.No, e.EventID, e.CampaignID, e.Payload, e.CreatedAt = int64(i), fmt.Sprint("e", i), "c", []byte("{}"), noon
+			put(t, db, &e)
+		}
+		all, err := r.Webhooks(t.Context())
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		require.Equal(t, models.WebhookLag{Endpoint: "mail", Parked: 1}, all[0])
+		require.WithinDuration(t, noon, *all[1].Oldest, 0, "those that were given up do not wait")
+		all[1].Oldest = nil
+		require.Equal(t, models.WebhookLag{Endpoint: "shop", Waiting: 2, Parked: 1}, all[1])
 	})
 }

@@ -27,13 +27,6 @@ func flush(campaignID string, at time.Time) models.StockFlush {
 	return models.StockFlush{ID: idAt(at), CampaignID: campaignID, Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at.UTC()}
 }
 
-func flushedAt(t testing.TB, db *gorm.DB, campaignID string, at time.Time) string {
-	t.Helper()
-	f := flush(campaignID, at)
-	require.NoError(t, db.Create(&f).Error)
-	return f.ID
-}
-
 func idsIn(t testing.TB, db *gorm.DB, table string) (ids []string) {
 	t.Helper()
 	require.NoError(t, db.Raw("SELECT id FROM "+table+" ORDER BY id").Scan(&ids).Error)
@@ -50,21 +43,30 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 			old[i] = flush("busy", started.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
 		}
 		require.NoError(t, db.CreateInBatches(old, 500).Error)
-		waits := flushedAt(t, db, "busy", started.Add(-39*time.Hour)) // the counters lack it
-		require.NoError(t, db.Exec("UPDATE stock_flushes SET waiting = 1 WHERE id = ?", waits).Error)
-		kept := []string{
-			waits,
-			flushedAt(t, db, "idle", started.Add(-30*time.Hour)), // its only one
-			flushedAt(t, db, "busy", started.Add(-59*time.Minute)),
-			flushedAt(t, db, "busy", started),
+		kept := []models.StockFlush{
+			flush("busy", started.Add(-39*time.Hour)), // the counters lack it
+			flush("idle", started.Add(-30*time.Hour)), // its only one
+			flush("busy", started.Add(-59*time.Minute)),
+			flush("busy", started),
 		}
+		require.NoError(t, db.Create(kept).Error)
+		require.NoError(t, db.Exec("UPDATE stock_flushes SET waiting = 1 WHERE id = ?", kept[0].ID).Error)
 		pruned, err := pruner.Prune(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1_500, pruned)
-		require.Equal(t, kept, idsIn(t, db, "stock_flushes"))
-		pruned, err = pruner.Prune(t.Context())
+		require.Equal(t, []string{kept[0].ID, kept[1].ID, kept[2].ID, kept[3].ID}, idsIn(t, db, "stock_flushes"))
+
+		var repairs []string
+		for i := range 8 {
+			at := started.Add(time.Duration(i) * time.Second)
+			r := models.Repair{ID: idAt(at), LotID: fmt.Sprint("c", i%2), What: compare.RepairLost, At: at.UTC()}
+			require.NoError(t, db.Create(&r).Error)
+			repairs = append(repairs, r.ID)
+		}
+		pruned, err = retention.KeepRepairs(retention.NewPruner(db), 3).Prune(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, pruned)
+		require.Equal(t, 2, pruned)
+		require.Equal(t, repairs[2:], idsIn(t, db, "repairs"), "the newest of each campaign")
 	})
 }
 
@@ -79,11 +81,7 @@ func TestPruner_KeepsMovesOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 			_, _, err := repo.Create(t.Context(), c)
 			require.NoError(t, err)
 			require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = ? WHERE campaign_id = ?", ended, id).Error)
-			n := 1
-			if id == "old" {
-				n = 1_500
-			}
-			for i := range n {
+			for i := range map[string]int{"old": 1_500, "young": 1, "open": 1}[id] {
 				moves = append(moves, map[string]any{
 					"id": fmt.Sprint(id, i), "campaign_id": id, "from_shard": 1, "to_shard": 2, "units": 1,
 					"debited_at": time.Now().UTC(),
@@ -100,25 +98,5 @@ func TestPruner_KeepsMovesOfCampaignsThatDidNotEndLongAgo(t *testing.T) {
 		var left []string
 		require.NoError(t, db.Raw("SELECT DISTINCT campaign_id FROM stock_moves ORDER BY campaign_id").Scan(&left).Error)
 		require.Equal(t, []string{"open", "young"}, left)
-	})
-}
-
-func TestPruner_KeepsTheNewestRepairs(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		pruner := retention.KeepRepairs(retention.NewPruner(db), 3)
-		var kept []string
-		for i := range 8 {
-			at := time.Now().Add(time.Duration(i) * time.Second)
-			r := models.Repair{ID: idAt(at), LotID: fmt.Sprint("c", i%2), What: compare.RepairLost, At: at.UTC()}
-			require.NoError(t, db.Create(&r).Error)
-			if i > 1 {
-				kept = append(kept, r.ID)
-			}
-		}
-		pruned, err := pruner.Prune(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 2, pruned)
-		require.Equal(t, kept, idsIn(t, db, "repairs"))
 	})
 }

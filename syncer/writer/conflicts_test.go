@@ -77,20 +77,6 @@ func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	}
 }
 
-func TestConflicts_AnArchivedClaimThatComesAgainIsKnown(t *testing.T) {
-	t.Parallel()
-	db := fileStore(t, "c")
-	w := syncertest.StartWriter(t, writer.Config{DB: db})
-	events := syncertest.ClaimsOf("c", 1, 2)
-	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
-	require.NoError(t, db.Exec("UPDATE lots SET archived_claims = 1").Error)
-	require.NoError(t, db.Exec("DELETE FROM claims WHERE id = ?", events[0].ID).Error)
-	more := syncertest.ClaimsOf("unknown", 1, 1)
-	require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(more, events...)))
-	require.Equal(t, more[0].ID, syncertest.ParkedIDs(t, db)[0], "what makes the batch clash is parked")
-	require.Len(t, syncertest.ParkedIDs(t, db), 1)
-}
-
 // A packet has one owner, who gets its
 // amount, and none after it was returned.
 func TestConflicts_APacketIsOneClaims(t *testing.T) {

@@ -69,7 +69,7 @@ func TestWriter_ClaimsOfPacketsThatJustCameBackAreNotDropped(t *testing.T) {
 		c := syncertest.CampaignOf("c", 0)
 		c.Kind = models.KindPacket
 		syncertest.AddCampaigns(t, db, c)
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Minute})
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
 		f := newFeed(t, db, w, 0)
 		claim := singlesOf(models.ModeMySQL, 1, 1)[0]
 		claim.PacketID = "p"
@@ -82,6 +82,14 @@ func TestWriter_ClaimsOfPacketsThatJustCameBackAreNotDropped(t *testing.T) {
 		}, claim)
 		require.Empty(t, droppedIn(t, db))
 		require.Equal(t, claim.ID, *syncertest.PacketsOf(t, db, "c")[0].ClaimID)
+
+		second, third := singlesOf(models.ModeMySQL, 2, 1)[0], singlesOf("", 3, 1)[0]
+		for _, e := range []*models.Event{&second, &third} {
+			e.PacketID, e.Amount = "p", claim.Amount
+			f.send(*e)
+		}
+		require.Equal(t, []string{second.ID}, droppedIn(t, db), "the packet is taken")
+		require.Equal(t, []string{third.ID}, syncertest.ParkedIDs(t, db))
 	})
 }
 
@@ -100,27 +108,6 @@ func TestWriter_ClaimsOfUnitsThatJustCameAreNotDropped(t *testing.T) {
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append(moved, events...)))
 		require.Equal(t, []string{events[60].ID}, droppedIn(t, db), "they came once")
 		require.Equal(t, "60 units, 60 claimed, none", figures(t, db)[0])
-	})
-}
-
-func TestWriter_DropsClaimsWhosePacketIsTaken(t *testing.T) {
-	t.Parallel()
-	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		c := syncertest.CampaignOf("c", 10)
-		c.Kind = models.KindPacket
-		syncertest.AddCampaigns(t, db, c)
-		amount := int64(7)
-		require.NoError(t, db.Create(&models.PacketRow{ID: "p", CampaignID: "c", Amount: amount}).Error)
-		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-		f := newFeed(t, db, w, 0)
-		events := append(singlesOf(models.ModeMySQL, 1, 2), singlesOf("", 3, 1)...)
-		for i := range events {
-			events[i].PacketID = "p"
-			events[i].Amount = &amount
-			f.send(events[i])
-		}
-		require.Equal(t, []string{events[1].ID}, droppedIn(t, db))
-		require.Equal(t, []string{events[2].ID}, syncertest.ParkedIDs(t, db))
 	})
 }
 

@@ -1,16 +1,13 @@
 package writer
 
 import (
-	"time"
-
 	"github.com/jonboulle/clockwork"
 )
 
 // Tuning is what a test changes of a writer beyond its Config.
 type Tuning struct {
-	Clock        clockwork.Clock
-	FlushTimeout time.Duration
-	Step         func(name string) // called between the steps of a flush
+	Clock clockwork.Clock
+	Step  func(name string) // called between the steps of a flush
 }
 
 // NewTuned is New with the tuning of how.
@@ -22,9 +19,6 @@ func NewTuned(cfg Config, how Tuning) (*Writer, error) {
 	t := defaultTuning()
 	if how.Clock != nil {
 		t.clock = how.Clock
-	}
-	if how.FlushTimeout != 0 {
-		t.flushTimeout = how.FlushTimeout
 	}
 	w := unstarted(cfg, t)
 	w.steps.Observe(how.Step)

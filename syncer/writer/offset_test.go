@@ -90,34 +90,21 @@ func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 		f.send(events[:10]...)
 		dump := syncertest.DumpOf(t, db)
 		f.send(events[10:30]...)
-		require.NoError(t, dump.Restore(db))
-		require.NoError(t, f.add(events[30:]...))
-		require.Eventually(t, func() bool { return f.add(events[30:]...) != nil }, time.Minute, time.Millisecond, "the offset is not where it was")
-		f.begin()
-		require.EqualValues(t, 10, f.at.Read)
-		f.send(events[10:]...)
-		syncertest.RequireBooks(t, db, "c", events)
+		for name, notices := range map[string]func() bool{
+			"it reads on": func() bool { return f.add(events[30:]...) != nil },
+			"the stream is idle": func() bool {
+				_, err := w.Room(t.Context(), 0, f.turn)
+				return errors.Is(err, adder.ErrTurn)
+			},
+		} {
+			require.NoError(t, dump.Restore(db))
+			require.Eventually(t, notices, time.Minute, 10*time.Millisecond, name)
+			f.begin()
+			require.EqualValues(t, 10, f.at.Read)
+			f.send(events[10:]...)
+			syncertest.RequireBooks(t, db, "c", events)
+		}
 	})
-}
-
-func TestOffset_ARestoreIsNoticedWhileTheStreamIsIdle(t *testing.T) {
-	t.Parallel()
-	db := fileStore(t, "c")
-	w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
-	f := newFeed(t, db, w, 0)
-	events := syncertest.ClaimsOf("c", 1, 20)
-	f.send(events[:10]...)
-	dump := syncertest.DumpOf(t, db)
-	f.send(events[10:]...)
-	require.NoError(t, dump.Restore(db))
-	require.Eventually(t, func() bool {
-		_, err := w.Room(t.Context(), 0, f.turn)
-		return errors.Is(err, adder.ErrTurn)
-	}, time.Minute, 10*time.Millisecond)
-	f.begin()
-	require.EqualValues(t, 10, f.at.Read)
-	f.send(events[10:]...)
-	syncertest.RequireBooks(t, db, "c", events)
 }
 
 func TestFlush_SendsOneUpdateOfStock(t *testing.T) {
