@@ -13,7 +13,7 @@ import (
 
 // schema has the statements that make a SQL server's schema, with the rows
 // that it begins with.
-var schema struct {
+var schema struct { //nolint:gochecknoglobals // of the test binary
 	sync.Mutex
 	tables, views []string
 }
