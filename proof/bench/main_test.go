@@ -46,7 +46,6 @@ var parts = []struct {
 	{"whole", "The whole: claims over HTTP while they are brought into MySQL", benchWhole},
 	{"pipeline", "Claims in batches over HTTP into MySQL, against the article's script", benchPipeline},
 	{"causes", "Where the processor time of the API and the consumer goes", benchCauses},
-	{"subscriber", "From the stream to a handler through the public subscriber and the stock one", benchSubscriber},
 	{"many", "Ten thousand campaigns of which nothing is asked, and their first claims", benchMany},
 	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
 	{"client", "Claims that share requests in the Go client", benchClient},
