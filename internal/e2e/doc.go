@@ -1,8 +1,7 @@
 // Package e2e tests Dibs as a whole: `dibs` processes on real Redis and real
-// MariaDB or MySQL, used by a crowd over HTTP while processes and servers are
-// killed, stopped and disconnected.
+// MariaDB or MySQL, used by a crowd over HTTP, and the guides of docs/guides.
+// What happens under faults is proof/torture's to show.
 //
-// Every test ends with books.violations: do the crowd, Redis, MySQL and a
-// stream reader agree? Control tests run this check on deliberately broken
-// pipelines, each modelled on a former bug, and fail if it finds nothing.
+// A test of claims ends with books.violations: do the crowd, Redis, MySQL and
+// a stream reader agree? internal/oracle has the controls of that check.
 package e2e
