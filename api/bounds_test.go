@@ -112,16 +112,3 @@ func TestOpenAPI_WhatABodyMayHoldIsEnforced(t *testing.T) {
 	}
 	require.Greater(t, tried, 80)
 }
-
-func TestParametersAreRefusedInOurWords(t *testing.T) {
-	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
-	for query, want := range map[string]string{
-		"limit=1001": "limit: must be at most 1000", "limit=0": "limit: must be at least 1", "limit=x": "limit: must be an integer",
-		"status=lost": `status: must be one of "open, paused, closed"`,
-	} {
-		w := apitest.Ask(h, "GET", "/v1/campaigns?"+query, "")
-		p := apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid")
-		require.Equal(t, want, p.Detail)
-	}
-}

@@ -12,7 +12,6 @@ import (
 	"dibs/api"
 	"dibs/api/wire"
 	"dibs/internal/apitest"
-	"dibs/models"
 )
 
 // The check above must be able to fail.
@@ -57,30 +56,20 @@ func TestOpenAPI_ClosedListsAreListed(t *testing.T) {
 	}
 	require.ElementsMatch(t, codes, property("Problem", "code").Enum)
 	require.ElementsMatch(t, []any{"open", "paused", "closed"}, property("Campaign", "status").Enum)
-	require.ElementsMatch(t, []any{
-		string(models.ClaimClaimed), string(models.ClaimRedeemed), string(models.ClaimReleased), string(models.ClaimExpired),
-		string(models.ClaimParked),
-	}, property("Claim", "status").Enum)
-	for _, name := range []string{"id", "kind"} {
-		require.Equal(t, &openapi3.Types{"string"}, property("NewCampaign", name).Type, "null is refused")
-	}
+	require.ElementsMatch(t, []any{"claimed", "redeemed", "released", "expired", "parked"}, property("Claim", "status").Enum)
 }
 
 // Answers may get new fields: clients must ignore unknown ones.
 func TestOpenAPI_AnswersMayGrowAndRequestsMayNot(t *testing.T) {
 	t.Parallel()
 	doc, _ := apitest.Document(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}))
-	closed := map[string]bool{}
+	var closed []string
 	for name, schema := range doc.Components.Schemas {
 		if more := schema.Value.AdditionalProperties.Has; more != nil && !*more {
-			closed[name] = true
+			closed = append(closed, name)
 		}
 	}
-	want := map[string]bool{}
-	for _, name := range []string{
+	require.ElementsMatch(t, []string{
 		"NewCampaign", "CampaignChange", "NewPackets", "NewPacket", "NewClaim", "NewClaims", "NewClaimOfBatch", "Redemption", "Release",
-	} {
-		want[name] = true
-	}
-	require.Equal(t, want, closed)
+	}, closed)
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,18 +12,25 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
+	"dibs/api/auth"
 	"dibs/api/claiming"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
+	"dibs/internal/testenv"
 	"dibs/lua"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 type running struct {
 	addr string
@@ -43,8 +51,16 @@ func serve(t *testing.T, s *api.Server) *running {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{ln.Addr().String(), cancel, make(chan error, 1)}
-	go func() { r.done <- s.Serve(ctx, ln) }()
-	t.Cleanup(cancel)
+	go func() {
+		r.done <- s.Serve(ctx, ln)
+		close(r.done)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		for err := range r.done {
+			assert.NoError(t, err)
+		}
+	})
 	return r
 }
 
@@ -134,8 +150,7 @@ func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 	deps.Away = func(context.Context) []string { return []string{"mysql", "redis partition 3"} }
 	s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler)}, deps)
 	require.NoError(t, err)
-	w := apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
-	require.Equal(t, 200, w.Code)
+	w := apitest.Answered(t, 200, apitest.AtHome(s.Handler()), "GET", "/readyz", "")
 	require.JSONEq(t, `{"status":"ready","away":["mysql","redis partition 3"]}`, w.Body.String())
 	broken = errors.New("redis at 10.0.0.1 is away")
 	w = apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/readyz", "")
@@ -144,33 +159,21 @@ func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 	require.Equal(t, 200, apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/healthz", "").Code)
 }
 
-func TestServer_HugeHeadersAreRefused(t *testing.T) {
-	t.Parallel()
-	fake := apitest.NewFake(apitest.Coupon("c1", 10))
-	r := run(t, fake, api.Config{})
-	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
-	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
-	require.Zero(t, fake.Sent())
-	r.stop()
-	require.NoError(t, apitest.Receive(t, r.done))
-}
-
-func TestServer_SlowClientsAreCutOff(t *testing.T) {
+func TestServer_SlowClientsAndHugeHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	fake := apitest.NewFake(apitest.Coupon("c1", 10))
 	s, err := api.New(api.Config{}, fake.Deps())
 	require.NoError(t, err)
 	s.SetReadTimeouts(100*time.Millisecond, 200*time.Millisecond)
 	r := serve(t, s)
+	answer, _ := r.raw(t, "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nX-Big: "+strings.Repeat("a", 1<<20)+"\r\n\r\n")
+	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 431 Request Header Fields Too Large"), "%.80q", answer)
 	head := "POST /v1/campaigns/c1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	answer, took := r.raw(t, "POST /v1/campa")
-	requireCut(t, answer)
-	require.Less(t, took, 5*time.Second)
-	answer, took = r.raw(t, head)
-	requireCut(t, answer)
+	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 400 Bad Request"), "net/http ended it: %q", answer)
 	require.Less(t, took, 5*time.Second)
 	for name, rest := range map[string]string{
-		"a body that never comes": "Content-Length: 20\r\n\r\n", "half a body": "Content-Length: 20\r\n\r\n{\"user_id\"",
+		"half a body":             "Content-Length: 20\r\n\r\n{\"user_id\"",
 		"a chunk that never ends": "Transfer-Encoding: chunked\r\n\r\nff\r\n{\"user_id\":\"u\"}",
 	} {
 		answer, took = r.raw(t, head+rest)
@@ -185,27 +188,6 @@ func TestServer_SlowClientsAreCutOff(t *testing.T) {
 	status, err := r.post("/v1/campaigns/c1/claims", apitest.OneClaim)
 	require.NoError(t, err)
 	require.Equal(t, 201, status, "control")
-	r.stop()
-	require.NoError(t, apitest.Receive(t, r.done))
-}
-
-// requireCut expects that net/http ended the connection itself: silently or
-// with its own 400, before any handler.
-func requireCut(t *testing.T, answer string) {
-	t.Helper()
-	require.True(t, answer == "" || strings.HasPrefix(answer, "HTTP/1.1 400 Bad Request"), "%q", answer)
-}
-
-// The default must exceed the time that load balancers keep a connection.
-func TestServer_KeepsAConnectionForTheTimeThatIsSet(t *testing.T) {
-	t.Parallel()
-	require.Greater(t, api.Config{}.WithDefaults().IdleTimeout, 10*time.Minute)
-	r := run(t, apitest.NewFake(), api.Config{IdleTimeout: 50 * time.Millisecond})
-	answer, took := r.raw(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	require.Contains(t, answer, "200 OK")
-	require.Less(t, took, 5*time.Second)
-	r.stop()
-	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
@@ -231,41 +213,20 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 		}
 	}
 	require.Zero(t, fake.Sent())
-	r.stop()
-	require.NoError(t, apitest.Receive(t, r.done))
 }
 
 func TestConfig_IsCheckedByName(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]api.Config{
-		"ClaimsPerCall": {ClaimsPerCall: 129}, "QueueWait": {QueueWait: -1}, "UserRate": {UserRate: -1}, "CallTimeout": {CallTimeout: -1},
-		"Addr": {Addr: "nonsense"},
+		"ClaimsPerCall": {ClaimsPerCall: 129}, "UserRate": {UserRate: -1}, "Addr": {Addr: "nonsense"},
 	} {
 		_, err := api.New(cfg, apitest.NewFake().Deps())
 		require.ErrorIs(t, err, api.ErrConfig)
 		require.ErrorContains(t, err, name)
 	}
-	_, err := api.New(api.Config{}, api.Deps{})
+	_, err := api.New(api.Config{Addr: ":8080"}, apitest.NewFake().Deps())
+	require.ErrorIs(t, err, auth.ErrListen)
 	require.ErrorIs(t, err, api.ErrConfig)
-}
-
-func TestMetrics_CountClaimsByOutcome(t *testing.T) {
-	t.Parallel()
-	h := apitest.NewServer(t, apitest.NewFake(apitest.Coupon("c1", 2)), api.Config{})
-	for range 4 {
-		apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
-	}
-	apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{`)
-	apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u"},{"campaign_id":"no","user_id":"u"}]}`)
-	text := apitest.Ask(h, "GET", "/metrics", "").Body.String()
-	for _, line := range []string{
-		`dibs_claims_total{outcome="claimed"} 2`, `dibs_claims_total{outcome="sold_out"} 3`, `dibs_claims_total{outcome="malformed"} 1`,
-		`dibs_claims_total{outcome="campaign_not_found"} 1`, `dibs_claims_per_call_count 2`, `dibs_claims_queued 0`,
-		`dibs_http_request_seconds_count{class="4xx",route="/v1/campaigns/{id}/claims"} 3`,
-		`dibs_http_request_seconds_count{class="2xx",route="/v1/claims:batch"} 1`,
-	} {
-		require.Contains(t, text, line+"\n")
-	}
 }
 
 // A client that closed its sending half may still read. net/http cancels
@@ -365,4 +326,42 @@ func TestServe_BoundsConnections(t *testing.T) {
 	require.NoError(t, second.Close())
 	require.NoError(t, srv.Close())
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
+}
+
+// certify puts a new certificate and its key into place.
+func certify(t *testing.T, files api.TLS) {
+	t.Helper()
+	cert, key := testenv.Certificate(t)
+	require.NoError(t, os.Rename(key, files.Key))
+	require.NoError(t, os.Rename(cert, files.Cert))
+}
+
+func TestTLS_ANewCertificateNeedsNoRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := api.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	_, err := api.New(api.Config{TLS: files}, apitest.NewFake().Deps())
+	require.Error(t, err, "there is none yet")
+	certify(t, files)
+	r := run(t, apitest.NewFake(), api.Config{TLS: files, Logger: slog.New(slog.DiscardHandler)})
+	// serial is the number of the certificate that a new connection gets.
+	serial := func(proto string) int64 {
+		transport := &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: proto == "HTTP/2.0", DisableKeepAlives: true,
+		}
+		defer transport.CloseIdleConnections()
+		res, err := (&http.Client{Transport: transport}).Get("https://" + r.addr + "/healthz")
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, 200, res.StatusCode)
+		require.Equal(t, proto, res.Proto)
+		require.Equal(t, uint16(tls.VersionTLS13), res.TLS.Version)
+		return res.TLS.PeerCertificates[0].SerialNumber.Int64()
+	}
+	first := serial("HTTP/1.1")
+	require.Equal(t, first, serial("HTTP/2.0"))
+	certify(t, files)
+	require.Eventually(t, func() bool { return serial("HTTP/1.1") != first }, time.Minute, 50*time.Millisecond)
+	_, err = tls.Dial("tcp", r.addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
+	require.Error(t, err)
 }

@@ -191,8 +191,6 @@ func TestNew_RefusesWhatCannotBe(t *testing.T) {
 		"no password": {BaseURL: "http://u:p@h"},
 		"one line":    {BaseURL: "http://h", Token: "a\nb"},
 		"Attempts":    {BaseURL: "http://h", Attempts: 1000},
-		"MaxBackoff":  {BaseURL: "http://h", InitialBackoff: time.Minute},
-		"Connections": {BaseURL: "http://h", Connections: -1},
 	} {
 		_, err := client.New(cfg)
 		require.ErrorIs(t, err, client.ErrConfig, field)

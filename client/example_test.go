@@ -61,13 +61,9 @@ func embedded(ctx context.Context) (url string, stop func()) {
 			Environ: []string{"DIBS_LOG_LEVEL=error"},
 		})
 	}()
-	select {
-	case addr := <-up:
-		return "http://" + addr, func() {
-			cancel()
-			<-ended
-		}
-	case code := <-ended:
-		panic(fmt.Sprintf("the service ended at once with %d", code))
+	addr := <-up
+	return "http://" + addr, func() {
+		cancel()
+		<-ended
 	}
 }

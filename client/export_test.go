@@ -1,7 +1,5 @@
 package client
 
-import "context"
-
 const (
 	GatherMost = maxGatherTime
 	CallsMost  = maxCalls
@@ -23,15 +21,4 @@ func (c *Client) Queued(campaignID string) int {
 		return len(l.queue)
 	}
 	return 0
-}
-
-// ClaimShared is Claim in a batch of one.
-func (c *Client) ClaimShared(ctx context.Context, req ClaimRequest) error {
-	return c.ask(ctx, &call{key: req.Key}, func() error {
-		results, err := c.sendBatch(ctx, []claimBody{claimBody(req)})
-		if err != nil {
-			return err
-		}
-		return results[0].err
-	})
 }

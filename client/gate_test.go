@@ -28,7 +28,6 @@ type request struct {
 	keys   []string
 	at     time.Time
 	answer chan func() (*http.Response, error)
-	cutOff func() error // error of the request's context
 }
 
 func pass(d time.Duration) { <-time.After(d) }
@@ -51,7 +50,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	r := &request{
-		batch: strings.HasSuffix(req.URL.Path, "/claims:batch"), at: time.Now(), cutOff: req.Context().Err,
+		batch: strings.HasSuffix(req.URL.Path, "/claims:batch"), at: time.Now(),
 		answer: make(chan func() (*http.Response, error), 1),
 	}
 	if !r.batch {

@@ -24,6 +24,9 @@ func TestBenchStartsAServiceOfItsOwnAndTheBooksAgree(t *testing.T) {
 	require.Empty(t, report.Errors)
 	require.True(t, report.Books.Agree)
 	require.EqualValues(t, 50, report.Books.Synced)
+	require.NoError(t, verdict(&report))
+	report.Ramp = &load.RampReport{}
+	require.ErrorIs(t, verdict(&report), ErrBench, "no rate held")
 }
 
 func TestSettingsReachTheServiceAsVariables(t *testing.T) {

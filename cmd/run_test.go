@@ -190,6 +190,18 @@ func (r *running) post(path, body string, headers ...string) answer {
 	return got
 }
 
+// cli runs a command over this service's HTTP.
+func (r *running) cli(line string) ended {
+	r.t.Helper()
+	return run(r.t, []string{"DIBS_URL=" + r.url}, strings.Fields(line)...)
+}
+
+// ok is a cli that must succeed.
+func (r *running) ok(line string) string {
+	r.t.Helper()
+	return requireOK(r.t, r.cli(line))
+}
+
 // claim claims a unit for each user, and retries while the campaign is
 // loaded.
 func (r *running) claim(campaign string, users ...string) {

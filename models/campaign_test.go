@@ -27,7 +27,6 @@ func requireField(t *testing.T, field string, err error, what ...any) {
 	var refused *models.FieldError
 	require.ErrorAs(t, err, &refused, what...)
 	require.Equal(t, field, refused.Field, what...)
-	require.Equal(t, field+": "+refused.Reason, refused.Error(), what...)
 }
 
 func TestNumbersOfACampaignEndAtTheirBounds(t *testing.T) {
@@ -65,10 +64,6 @@ func TestAHoldLastsAYearAtMost(t *testing.T) {
 	}
 	c := openCoupon(func(c *models.Campaign) { c.Kind, c.HoldForMs = models.KindPacket, 1 })
 	requireField(t, "hold_for", c.Validate(), "a packet is not held")
-	c.HoldForMs = 0
-	requireField(t, "", c.Validate())
-	c.HoldForMs = 1_500
-	require.Equal(t, 1500*time.Millisecond, c.HoldFor())
 }
 
 func TestTheWindowOfACampaignHasALength(t *testing.T) {
@@ -77,19 +72,12 @@ func TestTheWindowOfACampaignHasALength(t *testing.T) {
 		moment := time.UnixMilli(ms)
 		return &moment
 	}
-	for name, w := range map[string]struct {
+	for _, w := range []struct {
 		starts, ends *time.Time
 		refused      string
-	}{
-		"none":         {},
-		"a start":      {starts: at(5)},
-		"an end":       {ends: at(5)},
-		"a moment":     {starts: at(5), ends: at(6)},
-		"nothing":      {starts: at(5), ends: at(5), refused: "ends_at"},
-		"less than so": {starts: at(5), ends: at(4), refused: "ends_at"},
-	} {
+	}{{at(5), nil, ""}, {nil, at(5), ""}, {at(5), at(6), ""}, {at(5), at(5), "ends_at"}, {at(5), at(4), "ends_at"}} {
 		c := openCoupon(func(c *models.Campaign) { c.StartsAt, c.EndsAt = w.starts, w.ends })
-		requireField(t, w.refused, c.Validate(), name)
+		requireField(t, w.refused, c.Validate(), "%v to %v", w.starts, w.ends)
 	}
 }
 
@@ -126,26 +114,17 @@ func TestWordsOfACampaignAreOfTheirLists(t *testing.T) {
 	}
 }
 
-func TestEveryFieldOfAChangeIsApplied(t *testing.T) {
+func TestAChangeIsApplied(t *testing.T) {
 	t.Parallel()
-	status, at := models.StatusPaused, time.UnixMilli(7)
-	for field, one := range map[string]struct {
-		change models.Change
-		want   func(*models.Campaign)
-	}{
-		"total":            {models.Change{Total: new(int64(1))}, func(c *models.Campaign) { c.Total = 1 }},
-		"total to nothing": {models.Change{Total: new(int64(0))}, func(c *models.Campaign) { c.Total = 0 }},
-		"per_user":         {models.Change{PerUser: new(int64(2))}, func(c *models.Campaign) { c.PerUser = 2 }},
-		"per_user_per_day": {models.Change{PerUserPerDay: new(int64(3))}, func(c *models.Campaign) { c.PerUserPerDay = 3 }},
-		"low_stock_at":     {models.Change{LowStockAt: new(int64(4))}, func(c *models.Campaign) { c.LowStockAt = 4 }},
-		"status":           {models.Change{Status: &status}, func(c *models.Campaign) { c.Status = models.StatusPaused }},
-		"starts_at":        {models.Change{StartsAt: &at}, func(c *models.Campaign) { c.StartsAt = &at }},
-		"ends_at":          {models.Change{EndsAt: &at}, func(c *models.Campaign) { c.EndsAt = &at }},
-		"no window":        {models.Change{StartsAt: &time.Time{}, EndsAt: &time.Time{}}, func(*models.Campaign) {}},
-		"nothing":          {models.Change{}, func(*models.Campaign) {}},
-	} {
-		got, want := openCoupon(func(*models.Campaign) {}), openCoupon(one.want)
-		one.change.Apply(&got)
-		require.Equal(t, want, got, field)
+	at := time.UnixMilli(7)
+	c := openCoupon(func(c *models.Campaign) { c.EndsAt = &at })
+	change := models.Change{
+		Total: new(int64(0)), PerUser: new(int64(2)), PerUserPerDay: new(int64(3)), LowStockAt: new(int64(4)), Status: new(models.StatusPaused),
+		StartsAt: &at, EndsAt: &time.Time{},
 	}
+	change.Apply(&c)
+	require.Equal(t, openCoupon(func(c *models.Campaign) {
+		c.Total, c.LowStockAt, c.Status, c.StartsAt = 0, 4, models.StatusPaused, &at
+		c.PerUser, c.PerUserPerDay = 2, 3
+	}), c)
 }

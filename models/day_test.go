@@ -109,8 +109,7 @@ func TestParseLocal(t *testing.T) {
 		"2026-03-08T02:30": "at: must be a time that exists: the clocks of America/New_York skip 2026-03-08T02:30, and go on at 2026-03-08T03:00",
 		"2026-11-01T01:30": "at: must be the first or the second of its kind: the clocks of America/New_York show it twice, " +
 			"as 2026-11-01T01:30:00-04:00 and as 2026-11-01T01:30:00-05:00",
-		"soon": "at: must be a time such as 2027-01-31T18:00, not “soon”", "2027-01-31 18:00": "at: must be a time such as 2027-01-31T18:00, not “2027-01-31 18:00”",
-		"2027-1-31T18:00": "at: must be a time such as 2027-01-31T18:00, not “2027-1-31T18:00”", "": "at: must be a time such as 2027-01-31T18:00, not “”",
+		"2027-1-31T18:00": "at: must be a time such as 2027-01-31T18:00, not “2027-1-31T18:00”",
 	} {
 		_, err := models.ParseLocal("at", text, zone, "")
 		require.EqualError(t, err, want, text)
@@ -135,7 +134,6 @@ func requireStartOfDay(t *testing.T, zone *time.Location, day time.Time) {
 func TestParseDay(t *testing.T) {
 	t.Parallel()
 	for _, day := range []struct{ zone, date, from, to string }{
-		{"UTC", "2026-11-21", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
 		{"America/Santiago", "2026-09-05", "2026-09-05T04:00:00Z", "2026-09-06T04:00:00Z"},
 		// no midnight
 		{"America/Santiago", "2026-09-06", "2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"},
@@ -143,7 +141,6 @@ func TestParseDay(t *testing.T) {
 		{"America/Havana", "2026-11-01", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"},
 		// ends twice
 		{"America/St_Johns", "2010-11-06", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z"},
-		{"Pacific/Apia", "2011-12-29", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
 		{"Pacific/Apia", "2011-12-31", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
 		{"UTC", "9998-12-31", "9998-12-31T00:00:00Z", "9999-01-01T00:00:00Z"},
 	} {

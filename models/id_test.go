@@ -50,8 +50,7 @@ func checkOf(parse func(string) (string, error)) func(string) error {
 func TestARefusedIDSaysWhatIsWrongWithIt(t *testing.T) {
 	t.Parallel()
 	for id, words := range map[string]string{
-		"\xc3\x28": "not valid UTF-8", "a\u200bb": "not printable", "a\x7f": "not printable", "\u00ad": "not printable", "\ufffe": "not printable",
-		"\u3000": "not printable", strings.Repeat("é", 128) + "\x00": "not printable",
+		"\xc3\x28": "not valid UTF-8", "a\u200bb": "not printable", "a\x7f": "not printable", strings.Repeat("é", 128) + "\x00": "not printable",
 	} {
 		for _, err := range []error{models.CheckUserID(id), checkOf(models.UserID)(id)} {
 			require.ErrorIs(t, err, models.ErrID, "%q", id)
@@ -95,8 +94,7 @@ func FuzzCheckUserID(f *testing.F) {
 func TestOneNameIsOneUser(t *testing.T) {
 	t.Parallel()
 	for written, kept := range map[string]string{
-		"ada": "ada", "a da": "a da", "zo\u00eb": "zo\u00eb", "zoe\u0308": "zo\u00eb", "\u212bngstr\u00f6m": "\u00c5ngstr\u00f6m",
-		strings.Repeat("e\u0308", 128): strings.Repeat("\u00eb", 128), "\u1100\u1161": "\uac00",
+		"a da": "a da", "zoe\u0308": "zo\u00eb", strings.Repeat("e\u0308", 128): strings.Repeat("\u00eb", 128), "\u1100\u1161": "\uac00",
 	} {
 		id, err := models.UserID(written)
 		require.NoError(t, err, written)

@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,20 +24,15 @@ func TestAListOfPacketsEndsAtItsBounds(t *testing.T) {
 		refused string
 		words   string
 	}{
-		"none":               {nil, "packets", "1 to 100000"},
-		"one":                {list(1), "", ""},
-		"all that may be":    {list(models.PacketListMax), "", ""},
-		"one more":           {list(models.PacketListMax + 1), "packets", "1 to 100000"},
-		"the largest":        {[]models.Packet{{ID: "a", Amount: models.AmountMax}}, "", ""},
-		"larger":             {[]models.Packet{{ID: "a", Amount: models.AmountMax + 1}}, "packets[0].amount", "999999999999999"},
-		"nothing":            {[]models.Packet{{ID: "a", Amount: 1}, {ID: "b"}}, "packets[1].amount", "1 to"},
-		"a sum at the bound": {[]models.Packet{{ID: "a", Amount: models.AmountMax - 1}, {ID: "b", Amount: 1}}, "", ""},
-		"a sum beyond":       {[]models.Packet{{ID: "a", Amount: models.AmountMax}, {ID: "b", Amount: 1}}, "packets[1].amount", "add up"},
-		"an id twice":        {[]models.Packet{{ID: "a", Amount: 1}, {ID: "b", Amount: 1}, {ID: "b", Amount: 2}}, "packets[2].id", "packets[1]"},
-		"a blank in an id":   {[]models.Packet{{ID: "a b", Amount: 1}}, "packets[0].id", "A-Z"},
-		"the id of a split":  {[]models.Packet{{ID: "_00000001", Amount: 1}}, "packets[0].id", "split"},
-		"like one, longer":   {[]models.Packet{{ID: "_000000001", Amount: 1}}, "", ""},
-		"like one, a letter": {[]models.Packet{{ID: "_0000000a", Amount: 1}}, "", ""},
+		"none":              {nil, "packets", "1 to 100000"},
+		"all that may be":   {list(models.PacketListMax), "", ""},
+		"one more":          {list(models.PacketListMax + 1), "packets", "1 to 100000"},
+		"larger":            {[]models.Packet{{ID: "a", Amount: models.AmountMax + 1}}, "packets[0].amount", "999999999999999"},
+		"a sum beyond":      {[]models.Packet{{ID: "a", Amount: models.AmountMax}, {ID: "b", Amount: 1}}, "packets[1].amount", "add up"},
+		"an id twice":       {[]models.Packet{{ID: "a", Amount: 1}, {ID: "b", Amount: 1}, {ID: "b", Amount: 2}}, "packets[2].id", "packets[1]"},
+		"a blank in an id":  {[]models.Packet{{ID: "a b", Amount: 1}}, "packets[0].id", "A-Z"},
+		"the id of a split": {[]models.Packet{{ID: "_00000001", Amount: 1}}, "packets[0].id", "split"},
+		"like one, longer":  {[]models.Packet{{ID: "_000000001", Amount: 1}}, "", ""},
 	} {
 		batch := models.PacketBatch{List: one.list}
 		err := batch.CheckList()
@@ -52,17 +46,12 @@ func TestAListOfPacketsEndsAtItsBounds(t *testing.T) {
 
 func TestIDsOfASplitSortAsItsPositionsDo(t *testing.T) {
 	t.Parallel()
-	positions := []int64{1, 2, 9, 10, 99, 100, 12_345, 99_999, 100_000, 999_999, models.PacketsMax - 1, models.PacketsMax}
 	var ids []string
-	for _, position := range positions {
-		id := models.SplitPacketID(position)
-		require.NoError(t, models.CheckCampaignID(id), "an id like others")
-		batch := models.PacketBatch{List: []models.Packet{{ID: id, Amount: 1}}}
-		requireField(t, "packets[0].id", batch.CheckList(), "%s is for splits alone", id)
-		ids = append(ids, id)
+	for _, position := range []int64{1, 9, 10, 99, 100, 99_999, 100_000, models.PacketsMax - 1, models.PacketsMax} {
+		ids = append(ids, models.SplitPacketID(position))
+		batch := models.PacketBatch{List: []models.Packet{{ID: ids[len(ids)-1], Amount: 1}}}
+		requireField(t, "packets[0].id", batch.CheckList(), "it is for splits alone")
 	}
 	require.Equal(t, "_00000001", ids[0])
-	require.Equal(t, "_10000000", ids[len(ids)-1])
-	require.True(t, slices.IsSorted(ids), ids)
-	require.Len(t, slices.Compact(ids), len(positions))
+	require.IsIncreasing(t, ids)
 }

@@ -159,26 +159,6 @@ func TestKeyURL_KeysThatCannotBeReadAgainEnd(t *testing.T) {
 		require.NoError(t, ask())
 		_, failing := u.state()
 		require.Zero(t, failing)
-
-		<-time.After(keysFor + time.Minute)
-		asked := s.asked.Load()
-		u.state()
-		synctest.Wait()
-		require.Equal(t, asked+1, s.asked.Load(), "who watches the state has them read")
-	})
-}
-
-// Concurrent requests must read only once.
-func TestKeyURL_ManyAskOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &site{status: 200, body: `{"keys":[` + keyA + `]}`}
-		u := askingFrom(s, DefaultKeysMaxAge)
-		for range 100 {
-			go func() { _, _ = u.keys(context.Background(), has("a")) }()
-		}
-		synctest.Wait()
-		require.EqualValues(t, 1, s.asked.Load())
 	})
 }
 
@@ -229,8 +209,30 @@ func TestParseKeys_PassesOverWhatCannotVerify(t *testing.T) {
 		require.Empty(t, keys.all)
 		require.Equal(t, 1, keys.others, other)
 	}
-	for _, none := range []string{"", "{}", keyA, `{"keys":null}`, `{"keys":{}}`, "[]", `{"error":"maintenance"}`, "<html>"} {
+	for _, none := range []string{"", "{}", `{"keys":null}`, `{"keys":{}}`, "<html>"} {
 		_, err := parseKeys([]byte(none))
 		require.Error(t, err, none)
 	}
+}
+
+// Verified signatures a second must be limited, whoever sends them. A token
+// must wait, but not for long.
+func TestAdmit_BoundsTheSignaturesOfASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRefusals(&Config{Logger: slog.New(slog.DiscardHandler), Clock: time.Now})
+		started := time.Now()
+		for range r.checks.Burst() {
+			require.Nil(t, r.admit(t.Context(), "192.0.2.1:1"))
+		}
+		require.Zero(t, time.Since(started), "side by side")
+		require.Nil(t, r.admit(t.Context(), "192.0.2.2:1"))
+		require.Positive(t, time.Since(started), "it waited for its turn")
+		for range 3 {
+			r.checks.ReserveN(time.Now(), r.checks.Burst())
+		}
+		p := r.admit(t.Context(), "192.0.2.1:1")
+		require.NotNil(t, p)
+		require.Equal(t, "rate_limited", string(p.Code))
+	})
 }

@@ -16,57 +16,20 @@ func TestRefresher_AnErrorIsSharedAndNotKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
-		gate, fail, ran := make(chan struct{}), true, 0
-		r := refresher[int]{group: &workers.Group{}, refresh: func() (int, error) {
-			<-gate
-			ran++
-			if fail {
-				return 0, broken
-			}
-			return ran, nil
-		}}
+		gate, fail := make(chan struct{}), broken
+		r := refresher[int]{group: &workers.Group{}, refresh: func() (int, error) { <-gate; return 7, fail }}
+		var errs [5]error
 		var g sync.WaitGroup
-		for range 5 {
-			g.Go(func() {
-				_, err := r.get(t.Context())
-				if !errors.Is(err, broken) {
-					t.Errorf("%v", err)
-				}
-			})
+		for i := range errs {
+			g.Go(func() { _, errs[i] = r.get(t.Context()) })
 		}
 		synctest.Wait()
-		gate <- struct{}{}
-		synctest.Wait()
-		select {
-		case gate <- struct{}{}: // for callers that came after the first refresh started
-		default:
-		}
+		close(gate)
 		g.Wait()
-		fail = false
-		before := ran
-		close(gate)
-		got, err := r.get(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, before+1, got)
-		require.NoError(t, r.group.Stop(t.Context()))
-	})
-}
-
-func TestRefresher_WhoLeavesLeavesTheOthersTheirRefresh(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		gate := make(chan struct{})
-		r := refresher[int]{group: &workers.Group{}, refresh: func() (int, error) { <-gate; return 7, nil }}
-		ctx, leave := context.WithCancel(t.Context())
-		left := make(chan error, 1)
-		go func() {
-			_, err := r.get(ctx)
-			left <- err
-		}()
-		synctest.Wait()
-		leave()
-		require.ErrorIs(t, <-left, context.Canceled)
-		close(gate)
+		for _, err := range errs {
+			require.ErrorIs(t, err, broken)
+		}
+		fail = nil
 		got, err := r.get(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 7, got)
@@ -74,6 +37,7 @@ func TestRefresher_WhoLeavesLeavesTheOthersTheirRefresh(t *testing.T) {
 	})
 }
 
+// Who leaves must leave the others their refresh.
 func TestRefresher_AStopWaitsForTheRefreshAndStartsNoMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,8 +45,14 @@ func TestRefresher_AStopWaitsForTheRefreshAndStartsNoMore(t *testing.T) {
 		r := refresher[int]{group: &workers.Group{}, refresh: func() (int, error) { <-gate; return 7, nil }}
 		var got int
 		var g sync.WaitGroup
-		g.Go(func() { got, _ = r.get(t.Context()) })
+		ctx, leave := context.WithCancel(t.Context())
+		var left error
+		g.Go(func() { _, left = r.get(ctx) })
 		synctest.Wait()
+		g.Go(func() { got, _ = r.get(t.Context()) })
+		leave()
+		synctest.Wait()
+		require.ErrorIs(t, left, context.Canceled)
 		stopped := make(chan error, 1)
 		go func() { stopped <- r.group.Stop(t.Context()) }()
 		synctest.Wait()

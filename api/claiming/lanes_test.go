@@ -32,8 +32,7 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	s.KeepInMemory(8, time.Minute)
 	claim := func(i int) {
 		now.Add(time.Millisecond)
-		w := apitest.Ask(h, "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), apitest.OneClaim)
-		require.Equal(t, 201, w.Code, w.Body)
+		apitest.Answered(t, 201, h, "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), apitest.OneClaim)
 	}
 	for i := range 20 {
 		claim(i)
@@ -135,18 +134,12 @@ func TestLanes_WhoLeavesALookUpLeavesAlone(t *testing.T) {
 // affects only that user.
 func TestLanes_DamageOfOneUserIsNotTheCampaigns(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		remaining int64
-		loads     int
-	}{"of the campaign": {0, 1}, "of a user": {7, 0}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fake := apitest.NewFake(apitest.Coupon("c1", 9))
-			fake.OnClaim = answering(models.OutcomeDamaged, c.remaining)
-			w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
-			apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
-			require.Equal(t, c.loads, fake.Loads)
-			require.Equal(t, 1+c.loads, fake.Sent(), "what was loaded again is asked again, once")
-		})
+	for remaining, loads := range map[int64]int{0: 1, 7: 0} { // without units the whole campaign is damaged
+		fake := apitest.NewFake(apitest.Coupon("c1", 9))
+		fake.OnClaim = answering(models.OutcomeDamaged, remaining)
+		h := apitest.NewServer(t, fake, api.Config{})
+		apitest.Refused(t, 503, "unavailable", h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+		require.Equal(t, loads, fake.Loads)
+		require.Equal(t, 1+loads, fake.Sent(), "what was loaded again is asked again, once")
 	}
 }

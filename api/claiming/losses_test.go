@@ -34,12 +34,6 @@ func (l *losses) Signals(context.Context) map[int]lua.Signals {
 	return l.signals
 }
 
-func (l *losses) asked() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.checks
-}
-
 func (l *losses) Report(_ context.Context, seen map[string]lua.Position) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,10 +50,17 @@ func (l *losses) set(now lua.Signals, err error) {
 	clear(l.reports)
 }
 
-func (l *losses) reported() map[string]lua.Position {
+// seen is how often the signals were asked for, and what was reported.
+func (l *losses) seen() (checks int, reports map[string]lua.Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return maps.Clone(l.reports)
+	return l.checks, maps.Clone(l.reports)
+}
+
+func (l *losses) awaitChecks(t *testing.T, more int) {
+	t.Helper()
+	before, _ := l.seen()
+	require.Eventually(t, func() bool { checks, _ := l.seen(); return checks >= before+more }, time.Minute, time.Millisecond)
 }
 
 // Reports must not need another claim, and must be retried until MySQL has
@@ -82,22 +83,22 @@ func TestLosses_AProcessReportsWhatItAnsweredWithoutAnotherClaim(t *testing.T) {
 	go func() { served <- s.Serve(ctx, listener) }()
 	claim := func(user string) {
 		h := apitest.AtHome(s.Handler())
-		w := apitest.Ask(h, http.MethodPost, "/v1/campaigns/spring/claims", `{"user_id":"`+user+`"}`)
-		require.Equal(t, http.StatusCreated, w.Code)
+		apitest.Answered(t, http.StatusCreated, h, http.MethodPost, "/v1/campaigns/spring/claims", `{"user_id":"`+user+`"}`)
 	}
 	claim("a")
 	claim("b")
-	require.Eventually(t, func() bool { return l.asked() > 1 }, time.Minute, time.Millisecond)
-	require.Empty(t, l.reported(), "nothing was lost")
+	l.awaitChecks(t, 1)
+	_, reports := l.seen()
+	require.Empty(t, reports, "nothing was lost")
 
 	l.set(lua.Signals{Generation: 1}, errors.New("mysql is away"))
-	asked := l.asked()
-	require.Eventually(t, func() bool { return l.asked() > asked+1 }, time.Minute, time.Millisecond)
-	require.Empty(t, l.reported())
+	l.awaitChecks(t, 2)
+	_, reports = l.seen()
+	require.Empty(t, reports)
 	for _, now := range []lua.Signals{{Generation: 1}, {Generation: 1, Stops: 1}} {
 		l.set(now, nil)
-		require.Eventually(t, func() bool { return len(l.reported()) > 0 }, time.Minute, time.Millisecond)
-		require.Equal(t, map[string]lua.Position{"spring": {Epoch: 1, Seq: 2, Units: 2}}, l.reported())
+		require.Eventually(t, func() bool { _, reports = l.seen(); return len(reports) > 0 }, time.Minute, time.Millisecond)
+		require.Equal(t, map[string]lua.Position{"spring": {Epoch: 1, Seq: 2, Units: 2}}, reports)
 	}
 	stop()
 	require.NoError(t, <-served)

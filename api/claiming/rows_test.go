@@ -24,15 +24,14 @@ import (
 
 // table is a MySQL that gets rows when a test says so.
 type table struct {
-	mu       sync.Mutex
-	scripts  *lua.Scripts
-	rdb      redis.UniversalClient
-	has      map[string]bool
-	applied  int // counts commits
-	isAway   bool
-	isFast   bool // has the row of each claim in the stream at once
-	isSilent bool // sends no signals
-	asked    int  // queries
+	mu      sync.Mutex
+	scripts *lua.Scripts
+	rdb     redis.UniversalClient
+	has     map[string]bool
+	applied int // counts commits
+	isAway  bool
+	isFast  bool // has the row of each claim in the stream at once
+	asked   int  // queries
 }
 
 func (m *table) Committed(ctx context.Context, ids []string) (there []string, err error) {
@@ -53,12 +52,9 @@ func (m *table) Committed(ctx context.Context, ids []string) (there []string, er
 	return there, nil
 }
 
-func (m *table) Signaled(_ context.Context, partitions []int) []string {
+func (m *table) Signaled(context.Context, []int) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.isSilent {
-		return make([]string, len(partitions))
-	}
 	m.applied += map[bool]int{true: 1}[m.isFast]
 	return []string{fmt.Sprint(m.applied)}
 }
@@ -82,12 +78,6 @@ func (m *table) set(change func(m *table)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(m)
-}
-
-func (m *table) questions() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.asked
 }
 
 // shop is an API in mode mysql over a Redis and a table.
@@ -118,7 +108,11 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 	s := newShop(t)
 	answered := make(chan *httptest.ResponseRecorder, 1)
 	go func() { answered <- s.claim("ada") }()
-	require.Eventually(t, func() bool { return s.questions() > 0 }, time.Minute, time.Millisecond, "it asks without a signal, too")
+	asked := 0
+	require.Eventually(t, func() bool {
+		s.set(func(m *table) { asked = m.asked })
+		return asked > 0
+	}, time.Minute, time.Millisecond, "it asks without a signal, too")
 	select {
 	case got := <-answered:
 		require.Fail(t, "answered before MySQL has it", got.Body)
@@ -135,28 +129,19 @@ func TestRows_AYesWaitsForItsRow(t *testing.T) {
 // key must get the answer later.
 func TestRows_TheOutcomeIsUnknownUntilMySQLAnswers(t *testing.T) {
 	t.Parallel()
-	for name, trouble := range map[string]func(m *table){
-		"away": func(m *table) { m.isAway = true; m.has = map[string]bool{} },
-		"late": func(*table) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t)
-			s.set(trouble)
-			for range 2 {
-				got := s.claim("ada", "Idempotency-Key: key")
-				apitest.RequireProblem(t, got.Code, got.Header(), got.Body.Bytes(), "outcome_unknown")
-				require.NotEmpty(t, got.Header().Get("Retry-After"))
-			}
-			s.set(func(m *table) { m.isAway = false; m.isFast = true })
-			got := s.claim("ada", "Idempotency-Key: key")
-			require.Equal(t, http.StatusCreated, got.Code, got.Body)
-			require.Equal(t, "true", got.Header().Get("Idempotent-Replayed"))
-			state, err := s.scripts.State(t.Context(), "spring")
-			require.NoError(t, err)
-			require.Equal(t, int64(1), state.Seq, "it is one claim")
-		})
+	s := newShop(t)
+	s.set(func(m *table) { m.isAway = true })
+	for range 2 {
+		got := s.claim("ada", "Idempotency-Key: key")
+		apitest.RequireProblem(t, got.Code, got.Header(), got.Body.Bytes(), "outcome_unknown")
 	}
+	s.set(func(m *table) { m.isAway = false; m.isFast = true })
+	got := s.claim("ada", "Idempotency-Key: key")
+	require.Equal(t, http.StatusCreated, got.Code, got.Body)
+	require.Equal(t, "true", got.Header().Get("Idempotent-Replayed"))
+	state, err := s.scripts.State(t.Context(), "spring")
+	require.NoError(t, err)
+	require.Equal(t, int64(1), state.Seq, "it is one claim")
 }
 
 // A batch's claims wait together, but each must be answered by its own row.

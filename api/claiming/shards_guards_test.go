@@ -53,8 +53,7 @@ func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	}
 	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	for range 3 {
-		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
-		apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "sold_out")
+		apitest.Refused(t, 409, "sold_out", h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
 	}
 	require.Equal(t, 3, proofs)
 }
@@ -79,8 +78,7 @@ func TestShards_DryIsNotSoldOut(t *testing.T) {
 	t.Parallel()
 	fake, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
 	fake.OnRefill = func() (models.Refill, error) { return models.Refill{}, errors.New("redis is away") }
-	w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
-	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	apitest.Refused(t, 503, "unavailable", apitest.NewServer(t, fake, api.Config{}), "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
 }
 
 // Limits and keys are per shard, so a batch and a single claim must

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,9 +18,12 @@ import (
 	"dibs/api/coalesce"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 func request(user string) lua.ClaimRequest {
 	return lua.ClaimRequest{ID: uuid.Must(uuid.NewV7()), UserID: user, Quantity: 1}
@@ -320,40 +324,40 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	require.Len(t, gate.seen, 3)
 }
 
+// Its array is compacted while claims wait.
 func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	gate := newGated()
 	cfg := config()
 	cfg.PerCall, cfg.QueueMax = 1, 4
 	c := start(cfg, gate.call)
-	var g errgroup.Group
-	claim := func(i int) {
-		g.Go(func() error {
-			reply, err := c.Claim(t.Context(), request(fmt.Sprint(i)))
-			if err == nil && reply.Claim.Seq != int64(i) {
-				return fmt.Errorf("claim %d was number %d", i, reply.Claim.Seq)
-			}
-			return err
-		})
-	}
-	claim(1)
-	apitest.Receive(t, gate.entered)
-	const last = 50
-	for i := 2; i <= last; i++ {
-		claim(i)
-		require.Eventually(t, func() bool { return c.Queued() == min(i-1, 3) }, time.Minute, time.Millisecond)
-		if i >= 4 {
-			apitest.Send(t, gate.letGo, nil)
-			apitest.Receive(t, gate.entered)
-		}
-	}
-	for range 2 {
+	next := func() {
 		apitest.Send(t, gate.letGo, nil)
 		apitest.Receive(t, gate.entered)
 	}
+	var wg sync.WaitGroup
+	const last = 20
+	var seqs [last]int64
+	for i := range last {
+		wg.Go(func() {
+			reply, _ := c.Claim(t.Context(), request("u"))
+			seqs[i] = reply.Claim.Seq
+		})
+		if i == 0 {
+			apitest.Receive(t, gate.entered)
+			continue
+		}
+		require.Eventually(t, func() bool { return c.Queued() == min(i, 3) }, time.Minute, time.Millisecond)
+		if i >= 3 {
+			next()
+		}
+	}
+	next()
+	next()
 	apitest.Send(t, gate.letGo, nil)
-	require.NoError(t, apitest.Result(t, g.Wait))
-	require.Len(t, gate.seen, last)
+	apitest.Wait(t, wg.Wait)
+	require.True(t, slices.IsSorted(seqs[:]), seqs)
+	require.EqualValues(t, last, seqs[last-1])
 }
 
 // With a wrong number of replies, no reply can be assigned to its claim.

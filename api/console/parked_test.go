@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,21 +64,7 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	for _, want := range []string{"the reason of one", "the reason of two", "Group finance", "it answered 500", "shop/four", `<a href="/console/campaigns/spring">spring#2</a>`} {
 		require.Contains(t, listed(), want)
 	}
-	if _, err := exec.LookPath("chromium"); err == nil {
-		b := open(t, s)
-		b.signIn(admin)
-		for _, path := range []string{"/console/trouble", "/console/parked/finance/replay", "/console/parked/finance/discard?id=" + discarded} {
-			b.visit(path)
-			b.accessible(path)
-		}
-	}
 	require.Contains(t, p.get("/console/processes").text, "last received something", "not when it last asked, which Redis 7.0 does not know")
-	reader := s.person()
-	reader.signIn(viewer)
-	require.Contains(t, reader.get("/console/trouble").text, "the reason of one")
-	require.NotContains(t, reader.get("/console/trouble").text, "/console/parked/", "a viewer sees no buttons")
-	require.Equal(t, 403, reader.get("/console/parked/finance/replay").status)
-
 	require.Contains(t, p.get("/console/parked/finance/discard?id="+discarded).text, "is deleted for good")
 	got := p.act("/console/parked/finance/discard?id=" + discarded)
 	require.Equal(t, "/console/trouble?done=discard", got.header.Get("Location"), got.text)
@@ -87,7 +72,6 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	for _, path := range []string{"finance/replay?id=" + replayed, "webhooks/replay?id=shop/four"} {
 		require.Equal(t, 303, p.act("/console/parked/"+path).status, path)
 	}
-	require.Contains(t, listed(), "the reason of one")
 	require.Contains(t, listed(), "asked for", "finance does not run")
 	run(t, "finance", servers)
 	run(t, "webhooks", append(slices.Clone(servers), "DIBS_WEBHOOKS_FILE="+file))
@@ -99,7 +83,5 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	log := s.api("GET", "/v1/audit", "")
 	require.Contains(t, log, "parked.replayed")
 	require.Contains(t, log, `"id":"`+discarded)
-	for path, status := range map[string]int{"finance/explode?id=1": 404, "finance/discard": 404, "finance/discard?id=a&id=b": 422, "nobody/replay": 404} {
-		require.Equal(t, status, p.get("/console/parked/"+path).status, path)
-	}
+	require.Equal(t, 404, p.get("/console/parked/finance/explode?id=1").status)
 }

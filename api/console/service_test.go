@@ -53,7 +53,7 @@ func (s *service) start(environ ...string) (stop func()) {
 		name, _, _ := strings.Cut(line, "=")
 		return slices.ContainsFunc(environ, func(other string) bool { return strings.HasPrefix(other, name+"=") })
 	})
-	environ = slices.Concat([]string{"DIBS_HTTP_ADDR=" + s.addr, "DIBS_NAME=syncer-1", "DIBS_SHUTDOWN_TIMEOUT=5s"}, usual, environ)
+	environ = slices.Concat([]string{"DIBS_HTTP_ADDR=" + s.addr, "DIBS_NAME=syncer-1", "DIBS_SHUTDOWN_TIMEOUT=15s"}, usual, environ)
 	_, stop = servetest.Serve(s.t, cmd.Env{Environ: environ})
 	return stop
 }

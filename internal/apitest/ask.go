@@ -147,6 +147,21 @@ func RequireProblem(t testing.TB, status int, header http.Header, body []byte, c
 	return p
 }
 
+// Answered sends a request that must be answered with this status.
+func Answered(t testing.TB, status int, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := Ask(h, method, path, body, headers...)
+	require.Equal(t, status, w.Code, "%s %s: %s", method, path, w.Body)
+	return w
+}
+
+// Refused sends a request that must be refused.
+func Refused(t testing.TB, status int, code string, h http.Handler, method, path, body string, headers ...string) Problem {
+	t.Helper()
+	w := Answered(t, status, h, method, path, body, headers...)
+	return RequireProblem(t, status, w.Header(), w.Body.Bytes(), code)
+}
+
 // Clock is a clock that tests set.
 type Clock struct {
 	mu sync.Mutex

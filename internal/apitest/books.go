@@ -193,76 +193,27 @@ func (r *Fake) ClaimsOfCampaign(_ context.Context, q models.CampaignClaimsQuery)
 	return found, r.Fail
 }
 
-// Redeem fakes MySQL: every answered claim has its row.
+// Redeem answers as Resolved says, as do the other decisions.
 func (r *Fake) Redeem(ctx context.Context, id, orderID string) (models.Resolution, error) {
-	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
-		switch {
-		case c.Status == models.ClaimRedeemed && c.OrderID == orderID:
-			return models.ResolvedBefore
-		case c.Status == models.ClaimRedeemed:
-			return models.ResolvedAlreadyRedeemed
-		case c.Status != models.ClaimClaimed:
-			return models.ResolvedAlreadyReleased
-		}
-		c.Status = models.ClaimRedeemed
-		c.OrderID = orderID
-		c.RedeemedAt = &c.ClaimedAt
-		return models.ResolvedNow
-	})
+	return r.resolve(ctx, id, "redeem "+orderID)
 }
 
 // Reopen is like Redeem.
-func (r *Fake) Reopen(ctx context.Context, id, orderID, _ string) (models.Resolution, error) {
-	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
-		switch {
-		case c.Status == models.ClaimRedeemed && c.OrderID == orderID:
-			c.Status = models.ClaimClaimed
-			c.OrderID = ""
-			c.RedeemedAt = nil
-			return models.ResolvedNow
-		case c.Status == models.ClaimRedeemed:
-			return models.ResolvedAlreadyRedeemed
-		case c.Status == models.ClaimClaimed:
-			return models.ResolvedNotRedeemed
-		}
-		return models.ResolvedAlreadyReleased
-	})
+func (r *Fake) Reopen(ctx context.Context, id, orderID, reason string) (models.Resolution, error) {
+	return r.resolve(ctx, id, "reopen "+orderID+" "+reason)
 }
 
 // Extend is like Redeem.
 func (r *Fake) Extend(ctx context.Context, id string, by time.Duration, _ string) (models.Resolution, error) {
-	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
-		switch {
-		case c.Status == models.ClaimRedeemed:
-			return models.ResolvedAlreadyRedeemed
-		case c.Status != models.ClaimClaimed:
-			return models.ResolvedAlreadyReleased
-		case c.ExpiresAt == nil:
-			return models.ResolvedNoHold
-		}
-		c.ExpiresAt = new(models.NewTime(c.ExpiresAt.Add(by)))
-		return models.ResolvedNow
-	})
+	return r.resolve(ctx, id, "extend "+by.String())
 }
 
 // Release is like Redeem.
 func (r *Fake) Release(ctx context.Context, id, reason string) (models.Resolution, error) {
-	return r.resolve(ctx, id, func(c *models.Claim) models.Resolved {
-		switch c.Status {
-		case models.ClaimRedeemed:
-			return models.ResolvedAlreadyRedeemed
-		case models.ClaimReleased, models.ClaimExpired:
-			return models.ResolvedBefore
-		default:
-			c.Status = models.ClaimReleased
-			c.ReleaseReason = reason
-			c.ReleasedAt = &c.ClaimedAt
-			return models.ResolvedNow
-		}
-	})
+	return r.resolve(ctx, id, "release "+reason)
 }
 
-func (r *Fake) resolve(ctx context.Context, id string, decide func(c *models.Claim) models.Resolved) (models.Resolution, error) {
+func (r *Fake) resolve(ctx context.Context, id, decision string) (models.Resolution, error) {
 	if r.Absent.Add(-1) >= 0 {
 		return models.Resolution{}, models.ErrNotFound
 	}
@@ -272,17 +223,8 @@ func (r *Fake) resolve(ctx context.Context, id string, decide func(c *models.Cla
 	}
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	c := r.Campaigns[was.CampaignID]
-	if c.Kind == models.KindPacket {
-		return models.Resolution{Resolved: models.ResolvedPacket, Claim: was}, nil
-	}
-	resolved := decide(&was)
-	for i := range c.Rows {
-		if c.Rows[i].ID == id {
-			c.Rows[i] = was
-		}
-	}
-	return models.Resolution{Resolved: resolved, Claim: was}, nil
+	r.Decided = append(r.Decided, decision)
+	return models.Resolution{Resolved: cmp.Or(r.Resolved, models.ResolvedNow), Claim: was}, nil
 }
 
 // AwaitApplied does not wait, because claims have their rows at

@@ -40,6 +40,9 @@ type Fake struct {
 
 	Looked atomic.Int64 // claim look-ups
 
+	Resolved models.Resolved // the answer to decisions, ResolvedNow if empty
+	Decided  []string        // decisions that were asked for
+
 	Audit  *Audit
 	Groups *Groups
 }

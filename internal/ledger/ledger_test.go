@@ -10,6 +10,7 @@ import (
 
 	"dibs/internal/ledger"
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
@@ -20,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // told returns the streams' events that a ledger has, in its order, as JSON.
 func told(h *syncertest.Stack, campaignID string) (all []string) {
@@ -140,26 +143,6 @@ func TestLedger_HasTheEventsOfTheStreamInOrderPageByPage(t *testing.T) {
 	for _, limit := range []int{1, 7, 1000} {
 		require.Equal(t, want, lines(h, read(h, id, limit)))
 	}
-}
-
-func TestLedger_HasTheMoneyOfPackets(t *testing.T) {
-	t.Parallel()
-	h := syncertest.NewStack(t)
-	id := h.OpenPackets(syncertest.SplitOf(20, 12345))
-	h.Take(id, syncertest.Asks("u", 13)...)
-	h.Shut(id)
-	h.Sync()
-	_, relay := resolver(h)
-	finish(h, relay)
-	recorded(h)
-	events := read(h, id, 5)
-	require.Equal(t, told(h, id), lines(h, events))
-	var sum int64
-	for i := range events {
-		require.Equal(t, "CNY", events[i].Currency)
-		sum += *events[i].Amount
-	}
-	require.EqualValues(t, 12345, sum)
 }
 
 func TestLedger_EndsBeforeClaimsThatAreOnTheirWay(t *testing.T) {

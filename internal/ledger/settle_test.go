@@ -1,9 +1,15 @@
 package ledger_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"dibs/finance"
 	"dibs/internal/ledger"
@@ -13,10 +19,6 @@ import (
 	"dibs/models"
 	"dibs/syncer/parking"
 	"dibs/syncer/writer"
-
-	"github.com/google/uuid"
-	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
 )
 
 // day is a settlement test's fixture: a packet campaign of two
@@ -73,6 +75,14 @@ func (d *day) claim(shard int, at string, amount int64) {
 	e := d.event(shard, at, amount)
 	require.NoError(d.t, syncertest.Submit(d.t.Context(), d.writer, e))
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
+}
+
+func (d *day) park(e models.Event) {
+	d.t.Helper()
+	payload, err := json.Marshal(e)
+	require.NoError(d.t, err)
+	row := parking.Row(&models.RawEvent{Event: e, Payload: payload}, "a test")
+	require.NoError(d.t, parking.Put(d.db, &row, sqlstore.Now()))
 }
 
 // decide records a decision in the ledger and the accounts.
@@ -140,10 +150,7 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		d.claim(1, "2026-10-25T01:30:00.000Z", 16_04)
 		given := d.event(1, "2026-10-25T12:00:00.000Z", 32_05)
 		require.NoError(t, d.books.Handle(t.Context(), given, nil))
-		payload := []byte(fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":%q,"shard":1,"user_id":%q,"quantity":1,"seq":%d,`+
-			`"at":"2026-10-25T12:00:00.000Z","packet_id":%q,"amount":3205,"currency":"EUR"}`, given.ID, d.id, given.UserID, given.Seq, given.PacketID))
-		row := parking.Row(&models.RawEvent{Event: given, Payload: payload}, "a test")
-		require.NoError(t, parking.Put(db, &row, sqlstore.Now()))
+		d.park(given)
 		d.claim(2, "2026-10-25T22:59:59.999Z", 64_06) // the day has 25 hours
 		d.claim(2, "2026-10-25T23:00:00.000Z", 128_07)
 
@@ -174,4 +181,64 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		s = d.settle("2026-10-25", "UTC")
 		require.False(t, s.Final, "a claim may be on its way")
 	})
+}
+
+// Otherwise a proxy that limits results would silently falsify sums.
+func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t).DSN
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn})
+	cut := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn, Conns: 1})
+	other := newDay(t, db)
+	other.claim(1, "2026-10-25T12:00:00Z", 9_00)
+	d := newDay(t, db)
+	for i := range 7 {
+		d.claim(1+i%2, fmt.Sprintf("2026-10-25T0%d:00:00Z", i), int64(1)<<i)
+	}
+	given := d.event(1, "2026-10-25T12:00:00Z", 1_000)
+	d.park(given)
+	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
+	require.NoError(t, db.Exec("UPDATE lots SET given_up_claims = 1 WHERE id = ?", models.ShardID(d.id, 1)).Error)
+	lost := models.Event{Type: models.EventClaimsGivenUp, Shard: 1, IDs: []string{given.ID}, Quantity: 1, Amount: new(int64(1_000))}
+	d.decide(lost, "2026-10-25T13:00:00Z")
+	d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
+	d.recorded("2026-10-27 00:00:00.000")
+
+	day, err := models.ParseDay("2026-10-25", time.UTC)
+	require.NoError(t, err)
+	whole, err := ledger.New(db).Settle(t.Context(), day)
+	require.NoError(t, err)
+	require.True(t, whole.Final, "%v", whole.Missing)
+	require.Len(t, whole.Sums, 4)
+	events, _, err := ledger.New(db).Page(t.Context(), d.id, models.LedgerPlace{}, 100)
+	require.NoError(t, err)
+	require.Len(t, events, 10)
+
+	agreed := 0
+	for most := 1; most <= 11; most++ {
+		require.NoError(t, cut.Exec("SET SESSION sql_select_limit = ?", most).Error)
+		reader := ledger.New(cut)
+		got, err := reader.Settle(t.Context(), day)
+		if err == nil {
+			require.Equal(t, whole.Sums, got.Sums, most)
+			agreed++
+		} else {
+			require.ErrorIs(t, err, sqlstore.ErrShort, "%d rows", most)
+		}
+		page, upto, err := reader.Page(t.Context(), d.id, models.LedgerPlace{}, 100)
+		if err == nil {
+			require.Equal(t, strings.Join(idsOf(events[:len(page)]), " "), strings.Join(idsOf(page), " "), most)
+			require.True(t, len(page) == len(events) || !upto.After(events[len(page)].At.Time), "%d rows: the page says that it has all", most)
+		} else {
+			require.ErrorIs(t, err, sqlstore.ErrShort, "%d rows", most)
+		}
+	}
+	require.Positive(t, agreed)
+}
+
+func idsOf(events []models.Event) (ids []string) {
+	for i := range events {
+		ids = append(ids, events[i].ID)
+	}
+	return ids
 }

@@ -51,24 +51,6 @@ func scripts(t *testing.T) []string {
 	return names
 }
 
-func newest(t *testing.T) (n int) {
-	t.Helper()
-	names := scripts(t)
-	_, err := fmt.Sscanf(filepath.Base(names[len(names)-1]), "%d_", &n)
-	require.NoError(t, err)
-	return n
-}
-
-// A database below the baseline's version is refused, so no file
-// may have such a number.
-func TestFilesAreNumberedFromTheBaseline(t *testing.T) {
-	t.Parallel()
-	var first int
-	_, err := fmt.Sscanf(filepath.Base(scripts(t)[0]), "%d_", &first)
-	require.NoError(t, err)
-	require.Equal(t, 100, first)
-}
-
 var (
 	comment     = regexp.MustCompile(`(?m)^--.*$`)
 	runsTwice   = regexp.MustCompile(`^(?:CREATE TABLE IF NOT EXISTS|CREATE OR REPLACE SQL SECURITY INVOKER VIEW) `)
@@ -180,6 +162,7 @@ func TestReleasedMigrationsStay(t *testing.T) {
 		listed++
 	}
 	require.GreaterOrEqual(t, listed, 2)
+	require.True(t, strings.HasPrefix(filepath.Base(scripts(t)[0]), "00100_"), "a database below that is refused")
 }
 
 func up(t *testing.T, db *sql.DB, dialect string) []string {
@@ -189,12 +172,20 @@ func up(t *testing.T, db *sql.DB, dialect string) []string {
 	return applied
 }
 
+// migrated is a MySQL with the newest schema.
+func migrated(t *testing.T) *sql.DB {
+	t.Helper()
+	db := openMySQL(t)
+	up(t, db, migrations.MySQL)
+	return db
+}
+
 func TestUp_BringsAnEmptyDatabaseUpAndThenHasNothingToDo(t *testing.T) {
 	t.Parallel()
 	for dialect, db := range map[string]*sql.DB{migrations.MySQL: openMySQL(t), migrations.SQLite: openSQLite(t)} {
 		err := migrations.Check(t.Context(), db, dialect)
 		require.ErrorIs(t, err, migrations.ErrOld, dialect)
-		require.ErrorContains(t, err, fmt.Sprintf("schema is at version 0, this program needs %d: run `dibs migrate`", newest(t)))
+		require.Regexp(t, "schema is at version 0, this program needs \\d{3,}: run `dibs migrate`", err.Error())
 
 		require.NotEmpty(t, up(t, db, dialect))
 		require.NoError(t, migrations.Check(t.Context(), db, dialect))
@@ -229,8 +220,7 @@ func TestUp_TwoMigratorsAtOnceDoNotCollide(t *testing.T) {
 // MySQL's DDL is not transactional.
 func TestUp_GoesOnAfterAMigrationThatWasCutShort(t *testing.T) {
 	t.Parallel()
-	db := openMySQL(t)
-	up(t, db, migrations.MySQL)
+	db := migrated(t)
 	for _, statement := range []string{"DROP VIEW stock_watch", "DROP TABLE settings", "DELETE FROM goose_db_version WHERE version_id > 0"} {
 		_, err := db.ExecContext(t.Context(), statement)
 		require.NoError(t, err)
@@ -243,8 +233,7 @@ func TestUp_GoesOnAfterAMigrationThatWasCutShort(t *testing.T) {
 
 func TestBothDialectsHaveTheSameColumnsAndKeys(t *testing.T) {
 	t.Parallel()
-	my, lite := openMySQL(t), openSQLite(t)
-	up(t, my, migrations.MySQL)
+	my, lite := migrated(t), openSQLite(t)
 	up(t, lite, migrations.SQLite)
 	want := describeMySQL(t, my)
 	require.Greater(t, len(want), 80)
@@ -259,8 +248,7 @@ func TestBothDialectsHaveTheSameColumnsAndKeys(t *testing.T) {
 // quotes, one type per kind of value, and few counters.
 func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	t.Parallel()
-	db := openMySQL(t)
-	up(t, db, migrations.MySQL)
+	db := migrated(t)
 	const ours = " WHERE table_schema = DATABASE() AND table_name NOT LIKE 'goose%'"
 	bare := "SELECT table_name FROM information_schema.tables" + ours + " AND table_type = 'BASE TABLE' AND table_comment = ''"
 	require.Empty(t, lines(t, db, bare))
@@ -283,6 +271,13 @@ func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"lots.seq"}, lines(t, db, uncommented), "the test sees what it looks for")
 	require.Equal(t, []string{"name", "seq", "status"}, lines(t, db, types))
+
+	const redundant = "SELECT CONCAT_WS(' ', table_name, redundant_index_name, 'as', dominant_index_name)" +
+		" FROM sys.schema_redundant_indexes WHERE table_schema = DATABASE()"
+	require.Empty(t, lines(t, db, redundant), "no index is part of another")
+	_, err = db.ExecContext(t.Context(), "CREATE INDEX again ON lots (residency)")
+	require.NoError(t, err)
+	require.Equal(t, []string{"lots again as lots_of_residency"}, lines(t, db, redundant))
 }
 
 // Ids differ by case, accent and trailing space. A server that
@@ -338,18 +333,6 @@ func TestTheDatabaseRefusesCountersThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestNoIndexIsPartOfAnother(t *testing.T) {
-	t.Parallel()
-	db := openMySQL(t)
-	up(t, db, migrations.MySQL)
-	const redundant = "SELECT CONCAT_WS(' ', table_name, redundant_index_name, 'as', dominant_index_name)" +
-		" FROM sys.schema_redundant_indexes WHERE table_schema = DATABASE()"
-	require.Empty(t, lines(t, db, redundant))
-	_, err := db.ExecContext(t.Context(), "CREATE INDEX again ON lots (residency)")
-	require.NoError(t, err)
-	require.Equal(t, []string{"lots again as lots_of_residency"}, lines(t, db, redundant))
-}
-
 var (
 	sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
 	sqlSpan  = regexp.MustCompile("`(SELECT [^`…]+)`")
@@ -361,8 +344,7 @@ var (
 // tests.
 func TestQueriesOfTheDocumentsRun(t *testing.T) {
 	t.Parallel()
-	db := openMySQL(t)
-	up(t, db, migrations.MySQL)
+	db := migrated(t)
 	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
 	ran := 0
@@ -410,13 +392,8 @@ func TestUp_RefusesADevelopmentSchema(t *testing.T) {
 		require.ErrorIs(t, err, migrations.ErrDevelopment)
 		require.ErrorContains(t, err, "it is at version 20, and releases begin at 100: create an empty database and run `dibs migrate` there")
 		require.ErrorIs(t, migrations.Check(t.Context(), db, dialect), migrations.ErrDevelopment)
-		var tables int
-		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
-		if dialect == migrations.SQLite {
-			query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'"
-		}
-		require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&tables))
-		require.Equal(t, 2, tables, "%s: nothing was made", dialect)
+		_, err = db.ExecContext(t.Context(), "SELECT 1 FROM claims")
+		require.Error(t, err, "%s: nothing was made", dialect)
 	}
 }
 

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
-
-	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
+
+	"dibs/internal/sqlstore"
+	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 )
 
 func openShut(t *testing.T, dsn string, check func(context.Context, *gorm.DB) error) (*gorm.DB, *sqlstore.Gate) {
@@ -39,13 +40,11 @@ func TestGate_OpensOnceTheCheckHasPassed(t *testing.T) {
 	err := gate.Try(t.Context())
 	require.ErrorIs(t, err, wrong)
 	require.NotErrorIs(t, err, sqlstore.ErrAway, "its last word")
-	require.ErrorIs(t, one(db), sqlstore.ErrUnchecked)
 	require.ErrorIs(t, gate.Await(t.Context(), time.Millisecond, syncertest.Quiet()), wrong)
 
 	said = nil
 	require.NoError(t, gate.Try(t.Context()))
 	require.NoError(t, one(db))
-	require.NoError(t, gate.Try(t.Context()), "open is open")
 }
 
 func TestGate_TellsAwayFromNo(t *testing.T) {
@@ -60,12 +59,9 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 
 	dsn := testenv.Database(t).DSN
 	for number, isAway := range map[uint16]bool{
-		1290: true, 1836: true, 1205: true, // read-only twice, a lock
-		// a joining node, a full server, a stopping one, a proxy without
-		// a server
-		1047: true, 1040: true, 1053: true, 9001: true,
-		// a missing grant, password, database, table; a bad statement
-		1142: false, 1045: false, 1049: false, 1146: false, 1064: false,
+		// read-only twice, a lock, a joining node, a full server, a stopping one, a proxy without a server
+		1290: true, 1836: true, 1205: true, 1047: true, 1040: true, 1053: true, 9001: true,
+		1142: false, 1045: false, 1146: false, // a missing grant, password, table
 	} {
 		_, gate = openShut(t, dsn, func(context.Context, *gorm.DB) error { return &mysql.MySQLError{Number: number} })
 		require.Equal(t, isAway, errors.Is(gate.Try(t.Context()), sqlstore.ErrAway), number)
@@ -86,7 +82,27 @@ func TestGate_TellsAwayFromNo(t *testing.T) {
 	err := gate.Try(t.Context())
 	require.Error(t, err)
 	require.NotErrorIs(t, err, sqlstore.ErrAway, "it answered: %v", err)
+}
 
-	_, _, err = sqlstore.OpenGated(sqlstore.Config{Path: t.TempDir() + "/x.db", Logger: syncertest.Quiet()}, fine)
-	require.ErrorIs(t, err, sqlstore.ErrConfig)
+// A false alarm under concurrency would stop healthy processes.
+func TestCheckReads_ToldFromAReplicaThatLags(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t).DSN
+	syncertest.OpenStore(t, sqlstore.Config{DSN: dsn})
+	db, lag, catchUp := syncertest.StaleReads(t, dsn)
+	require.NoError(t, sqlstore.CheckReads(t.Context(), db))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 20 {
+				require.NoError(t, sqlstore.CheckReads(t.Context(), db))
+			}
+		})
+	}
+	all.Wait()
+	lag()
+	require.ErrorIs(t, sqlstore.CheckReads(t.Context(), db), sqlstore.ErrStaleReads)
+	require.ErrorIs(t, sqlstore.CheckReads(t.Context(), db), sqlstore.ErrStaleReads)
+	catchUp()
+	require.NoError(t, sqlstore.CheckReads(t.Context(), db))
 }

@@ -14,20 +14,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// openAsUser connects as a user whom a read-only server refuses;
-// it lets root write.
-func openAsUser(t *testing.T, server *testenv.MySQLServer, root *gorm.DB) *gorm.DB {
-	t.Helper()
-	require.NoError(t, root.Exec("CREATE USER app@'%' IDENTIFIED BY 'p'").Error)
-	require.NoError(t, root.Exec("GRANT ALL ON dibs.* TO app@'%'").Error)
-	db, err := sqlstore.Open(t.Context(), sqlstore.Config{
-		DSN: strings.Replace(server.DSN("dibs"), "root@", "app:p@", 1), Logger: syncertest.Quiet(),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, sqlstore.Close(db)) })
-	return db
-}
-
 // connections opens n connections at once and returns their ids.
 func connections(t *testing.T, db *gorm.DB, n int) map[int64]bool {
 	t.Helper()
@@ -52,7 +38,10 @@ func TestOpen_AReadOnlyServerIsQuotedAndEveryConnectionToItIsLeft(t *testing.T) 
 	server := testenv.SQLServer(t)
 	root := syncertest.OpenStore(t, sqlstore.Config{DSN: server.DSN("dibs")})
 	syncertest.AddCampaign(t, root, "c", 1)
-	db := openAsUser(t, server, root)
+	require.NoError(t, root.Exec("CREATE USER app@'%' IDENTIFIED BY 'p'").Error)
+	require.NoError(t, root.Exec("GRANT ALL ON dibs.* TO app@'%'").Error)
+	// root could write all the same
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: strings.Replace(server.DSN("dibs"), "root@", "app:p@", 1)})
 	change := func(query string) error {
 		return db.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error { return exec(context.Background(), tx, query) })
 	}

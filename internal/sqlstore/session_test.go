@@ -2,19 +2,22 @@ package sqlstore_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
+
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/syncer/writer"
-
-	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // odd are server-wide defaults that would each break Dibs, and
 // the session's value instead.
@@ -43,14 +46,18 @@ var odd = []struct{ name, value, want string }{
 	{"default_storage_engine", "MyISAM", "InnoDB"},
 }
 
-// Otherwise claims would differ or fail on servers with other defaults.
-func TestOpen_WhateverTheDefaultsOfTheServer(t *testing.T) {
+// Otherwise claims would differ or fail on servers with other defaults, or
+// with an operator's options.
+func TestOpen_WhateverTheDefaultsOfTheServerAndTheOptions(t *testing.T) {
 	t.Parallel()
 	server := testenv.SQLServer(t)
 	admin, err := sql.Open("mysql", server.DSN(""))
 	require.NoError(t, err)
 	defer func() { _ = admin.Close() }()
-	dsn, known := server.DSN("dibs"), map[string]string{}
+	dsn, _, _ := strings.Cut(server.DSN("dibs"), "?")
+	dsn += "?clientFoundRows=true&interpolateParams=false&multiStatements=true&loc=Asia%2FTokyo&charset=latin1" +
+		"&sql_mode=%27%27&time_zone=%27-05%3A00%27"
+	known := map[string]string{}
 	for _, one := range odd {
 		var was string
 		if admin.QueryRow("SELECT @@GLOBAL."+one.name).Scan(&was) == nil {
@@ -60,15 +67,8 @@ func TestOpen_WhateverTheDefaultsOfTheServer(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(known), len(odd)/2)
-	requireTheWayOfClaims(t, dsn, known)
-}
-
-// requireTheWayOfClaims expects the session to have these values, and claims to
-// be written and read as they should.
-func requireTheWayOfClaims(t *testing.T, dsn string, values map[string]string) {
-	t.Helper()
 	db := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn, Conns: 2})
-	for name, want := range values {
+	for name, want := range known {
 		var has string
 		require.NoError(t, db.Raw("SELECT @@SESSION."+name).Row().Scan(&has))
 		require.Equal(t, want, strings.TrimSuffix(has, ".000000"), name)
@@ -83,6 +83,10 @@ func requireTheWayOfClaims(t *testing.T, dsn string, values map[string]string) {
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:40]))
 	require.NoError(t, syncertest.SubmitAll(t.Context(), w, events)) // some again
 	syncertest.RequireBooks(t, db, "c", events)
+
+	var at time.Time
+	require.NoError(t, db.Raw("SELECT claimed_at FROM claims WHERE seq = 4").Row().Scan(&at))
+	require.Equal(t, events[3].At.Time, at.UTC())
 
 	other := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn}) // sees only committed rows
 	var rows int
@@ -105,13 +109,51 @@ func requireTheWayOfClaims(t *testing.T, dsn string, values map[string]string) {
 	}))
 	require.Error(t, other.Exec("UPDATE lots SET claimed = -1 WHERE id = 'c'").Error, "a check holds")
 	require.Error(t, other.Exec("UPDATE definitions SET name = REPEAT('x', 1000)").Error, "nothing is cut")
-	var same, interrupted, engines int
+	for i := range 2 {
+		_, created, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), syncertest.CampaignOf("c2", 1))
+		require.NoError(t, err)
+		require.Equal(t, i == 0, created)
+	}
+	var same, engines int
 	require.NoError(t, other.Raw("SELECT 'a' = 'A'").Scan(&same).Error)
 	require.Zero(t, same)
-	require.NoError(t, other.Raw("SELECT SLEEP(0.02)").Scan(&interrupted).Error)
-	require.Zero(t, interrupted)
-	require.NoError(t, other.Raw("SELECT COUNT(*) AS n FROM claims a JOIN claims b").Scan(&rows).Error)
-	require.Equal(t, len(events)*len(events), rows)
 	require.NoError(t, other.Raw("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB'").Scan(&engines).Error)
 	require.Zero(t, engines)
+}
+
+func TestOpen_ShowsTheClientsCertificate(t *testing.T) {
+	t.Parallel()
+	cert, key := testenv.Certificate(t)
+	mine, mineKey := testenv.CertificateFor(t, "client")
+	server := testenv.SQLServer(t, "--ssl-cert="+cert, "--ssl-key="+key, "--ssl-ca="+mine)
+	open := func(user string, options ...string) error {
+		dsn := user + "@tcp(" + server.Addr() + ")/?" + strings.ReplaceAll(strings.Join(options, "&"), "/", "%2F")
+		db, err := sqlstore.Open(t.Context(), sqlstore.Config{DSN: dsn, Logger: syncertest.Quiet()})
+		if err == nil {
+			err = errors.Join(db.Exec("CREATE USER IF NOT EXISTS x509 REQUIRE X509").Error, sqlstore.Close(db))
+		}
+		return err
+	}
+	require.NoError(t, open("root", "tls=false"))
+	require.ErrorContains(t, open("x509", "tls_ca="+cert), "Access denied")
+	shown := []string{"tls_cert=" + mine, "tls_key=" + mineKey}
+	require.ErrorContains(t, open("x509", append(shown, "tls_ca="+cert)...), "CREATE USER", "it is let in, and may do nothing")
+	require.ErrorContains(t, open("x509", append(shown, "tls=skip-verify")...), "CREATE USER")
+	require.ErrorContains(t, open("x509", shown...), "unknown authority")
+	require.ErrorContains(t, open("x509", append(shown, "tls=preferred", "tls_ca="+mine)...), "unknown authority")
+	for _, options := range [][]string{{"tls_cert=" + mine}, {"tls_key=" + mineKey}, {"tls_ca="}, {"tls_cert=" + mine, "tls_key=" + key}} {
+		require.ErrorIs(t, open("x509", options...), sqlstore.ErrConfig)
+	}
+}
+
+func TestOpen_RefusesWhatItCannotUse(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []sqlstore.Config{
+		{Logger: syncertest.Quiet()}, {Logger: syncertest.Quiet(), DSN: "x", Path: "y"}, {Path: "y"}, {Logger: syncertest.Quiet(), DSN: "no dsn"},
+	} {
+		_, err := sqlstore.Open(t.Context(), cfg)
+		require.ErrorIs(t, err, sqlstore.ErrConfig)
+	}
+	file := syncertest.OpenStore(t, sqlstore.Config{Path: t.TempDir() + "/dibs.db"})
+	require.NoError(t, sqlstore.CheckReads(t.Context(), file), "a file is one server")
 }

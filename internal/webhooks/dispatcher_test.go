@@ -23,9 +23,12 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
+	"dibs/internal/testenv"
 	"dibs/internal/webhooks"
 	"dibs/models"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 const (
 	oldSecret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
@@ -199,17 +202,6 @@ func fixed(all webhooks.Endpoints) func() webhooks.Endpoints {
 	return func() webhooks.Endpoints { return all }
 }
 
-func TestDispatcher_PassesOverWhatNobodyWants(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t)
-	p := start(t, webhooks.Config{DB: syncertest.OpenServer(t), Endpoints: fixed(endpoints(t, endpoint("shop", r.URL, "rain")))})
-	p.submit("spring", 1, 10)
-	require.EqualValues(t, 10, p.settled.Load())
-	p.submit("rain", 1, 1)
-	eventually(t, "delivered", func() bool { return p.settled.Load() == 11 })
-	require.Equal(t, 1, r.count())
-}
-
 // Events of a failing receiver must go to the table at once, so
 // that nothing else waits, and must finally arrive in order.
 func TestDispatcher_AReceiverThatFailsGetsAllOfItInOrder(t *testing.T) {
@@ -299,31 +291,6 @@ func TestDispatcher_ParksAndAnnouncesTheGap(t *testing.T) {
 		require.Nil(t, taken[2].body.Gap)
 		require.EqualValues(t, 8, taken[0].seq)
 	})
-}
-
-// Processes restart while a receiver is down: no event may be
-// lost or out of order, and repeated ones must keep their id.
-func TestDispatcher_WhatWaitsOutlivesTheProcess(t *testing.T) {
-	t.Parallel()
-	db, r := syncertest.OpenServer(t), newReceiver(t)
-	r.answers(func(got) int { return 503 })
-	cfg := webhooks.Config{DB: db, Endpoints: fixed(endpoints(t, endpoint("shop", r.URL)))}
-	for n := range int64(3) {
-		p := start(t, cfg)
-		p.submit("spring", max(1, 100*n-20), 100*n+100) // unacknowledged events come again
-		want := int64(100)
-		if n > 0 {
-			want += 21
-		}
-		eventually(t, "settled", func() bool { return p.settled.Load() == want })
-		p.stop()
-	}
-	require.EqualValues(t, 300, rows(t, db))
-	r.answers(func(got) int { return 204 })
-	start(t, cfg)
-	eventually(t, "delivered", func() bool { return len(r.seqs("spring")) == 300 })
-	require.Equal(t, upTo(1, 300), r.seqs("spring"))
-	eventually(t, "the table is empty", func() bool { return rows(t, db) == 0 })
 }
 
 // The event in progress when the process ended must come before

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -38,6 +41,13 @@ func TestTheBusiestCampaignsHaveSeries(t *testing.T) {
 		`dibs_campaign_claims_total{campaign_id="busy",outcome="claimed"} 3`, `dibs_campaign_claims_total{campaign_id="busy",outcome="user_limit"} 3`,
 		`dibs_campaign_total_units{campaign_id="busy"} 5`, `dibs_campaign_remaining_units{campaign_id="busy"} 2`, `dibs_campaign_low{campaign_id="busy"} 1`,
 	}, scrape())
+	text := apitest.Ask(h, "GET", "/metrics", "").Body.String()
+	for _, line := range []string{
+		`dibs_claims_total{outcome="claimed"} 4`, `dibs_claims_total{outcome="user_limit"} 3`, `dibs_claims_per_call_count 7`,
+		`dibs_http_request_seconds_count{class="4xx",route="/v1/campaigns/{id}/claims"} 3`,
+	} {
+		require.Contains(t, text, line+"\n")
+	}
 	fake.Mu.Lock()
 	fake.RedisFails = errors.New("redis is away")
 	fake.Mu.Unlock()
@@ -82,4 +92,36 @@ func TestACampaignOfSeveralShardsHasSeries(t *testing.T) {
 	} {
 		require.Contains(t, scraped, line+"\n")
 	}
+}
+
+func TestMetricsHandler_MetricsAskForTheViewersToken(t *testing.T) {
+	t.Parallel()
+	var stuck error
+	handler := func(tokens api.Tokens) http.Handler {
+		h, err := api.Side{
+			Addr: "127.0.0.1:80", Tokens: tokens, Logger: slog.New(slog.DiscardHandler), Gatherer: prometheus.NewRegistry(),
+			Live: func() error { return stuck }, Ready: func(context.Context) error { return errors.New("the reader is stuck") },
+			Info: api.Info{Version: "v1.2.3", Partitions: 4, Durability: "fast", Groups: []string{"syncer"}},
+		}.Handler()
+		require.NoError(t, err)
+		return h
+	}
+	locked := handler(api.Tokens{Viewer: "v1ewer", Storefront: "st0re"})
+	for token, want := range map[string]int{"wrong": 401, "st0re": 403, "v1ewer": 200} {
+		apitest.Answered(t, want, locked, "GET", "/metrics", "", "Authorization: Bearer "+token)
+	}
+	const info = `{"version":"v1.2.3","partitions":4,"durability":"fast","groups":["syncer"]}`
+	require.Equal(t, 401, apitest.Ask(locked, "GET", "/v1/info", "").Code)
+	require.JSONEq(t, info, apitest.Ask(handler(api.Tokens{}), "GET", "/v1/info", "").Body.String())
+	require.JSONEq(t, `{"status":"ok"}`, apitest.Ask(locked, "GET", "/healthz", "").Body.String())
+	stuck = errors.New("a loop is stuck")
+	require.Equal(t, 503, apitest.Ask(locked, "GET", "/healthz", "").Code)
+	require.Equal(t, "the reader is stuck", apitest.Refused(t, 503, "unavailable", locked, "GET", "/readyz", "").Detail)
+	require.Equal(t, 200, apitest.Ask(handler(api.Tokens{}), "GET", "/metrics", "").Code)
+	waits, err := api.Side{
+		Addr: "127.0.0.1:80", Logger: slog.New(slog.DiscardHandler), Gatherer: prometheus.NewRegistry(), Live: func() error { return nil },
+		Ready: func(context.Context) error { return nil }, Away: func(context.Context) []string { return []string{"mysql"} },
+	}.Handler()
+	require.NoError(t, err)
+	require.JSONEq(t, `{"status":"ready","away":["mysql"]}`, apitest.Ask(waits, "GET", "/readyz", "").Body.String())
 }

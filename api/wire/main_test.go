@@ -1,9 +1,0 @@
-package wire_test
-
-import (
-	"testing"
-
-	"dibs/internal/testenv"
-)
-
-func TestMain(m *testing.M) { testenv.Main(m) }
