@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/redisconn"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -121,32 +119,4 @@ func (r *reader) run(ctx context.Context, rdb redis.UniversalClient, stream, gro
 			}
 		}
 	}
-}
-
-// subscribeAlong reads the one claim stream in a group with
-// watermill-redisstream's Subscriber, until the test ends.
-func subscribeAlong(t testing.TB, redisURL, group string) *reader {
-	t.Helper()
-	rdb, err := redisconn.Connect(redisURL)
-	require.NoError(t, err)
-	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-		Client: rdb, ConsumerGroup: group, OldestId: "0", DisableIndefiniteInitialBlock: true,
-	}, nil)
-	require.NoError(t, err)
-	messages, err := subscriber.Subscribe(context.WithoutCancel(t.Context()), lua.StreamKey(0))
-	require.NoError(t, err)
-	r := newReader()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		entries := map[string]string{}
-		for m := range messages {
-			r.take(entries, "", m.Payload)
-			m.Ack()
-		}
-	})
-	t.Cleanup(func() {
-		_ = subscriber.Close() // closes rdb, too
-		wg.Wait()
-	})
-	return r
 }

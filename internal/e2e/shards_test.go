@@ -304,20 +304,6 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		sl.refused("sold_out", one(4), 1)
 		sl.requireBooks(100)
 	})
-	t.Run("limits and keys", func(t *testing.T) {
-		sl := s.sell(t, 100, shards, 1, evenly)
-		sl.change(http.StatusOK, map[string]any{"per_user": 3})
-		for n := range 8 {
-			user := evenly(n, shards)
-			first := sl.claim(user, 2, "k")
-			require.Equal(t, http.StatusCreated, first.status, first.body)
-			again := sl.claim(user, 2, "k")
-			require.Equal(t, first.body, again.body)
-			require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-			require.Equal(t, "user_limit", sl.claim(user, 2, "").code())
-		}
-		sl.requireBooks(16)
-	})
 	t.Run("total goes up and down", func(t *testing.T) {
 		sl := s.sell(t, 40, shards, 1, evenly)
 		sl.took(one(1), 30)
@@ -331,24 +317,6 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		sl.took(one(4), 20)
 		sl.requireBooks(50)
 	})
-	t.Run("pause and close", func(t *testing.T) {
-		sl := s.sell(t, 40, shards, 1, evenly)
-		for n := range 12 {
-			sl.took(evenly(n, shards), 1)
-		}
-		sl.change(http.StatusOK, map[string]any{"status": "paused"})
-		for n := range 12 {
-			require.Equal(t, "paused", sl.claim(evenly(n, shards), 1, "").code())
-		}
-		sl.change(http.StatusOK, map[string]any{"status": "open"})
-		sl.took(one(1), 1)
-		require.Equal(t, http.StatusOK, call(t, http.MethodPost, s.apis[0].url+"/v1/campaigns/"+sl.id+"/close", "", nil).status)
-		for n := range 12 {
-			require.Equal(t, "closed", sl.claim(evenly(n, shards), 1, "").code())
-		}
-		require.Eventually(t, func() bool { return sl.told(models.EventCampaignClosed) == 1 }, time.Minute, 20*time.Millisecond)
-		sl.requireBooks(13)
-	})
 	t.Run("what is released goes to any shard, and what became of a claim is found", func(t *testing.T) {
 		sl := s.sell(t, 20, shards, 1, evenly)
 		claim := sl.took(one(1), 20)
@@ -361,17 +329,6 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		got := call(t, http.MethodPost, s.apis[0].url+"/v1/claims/"+redeemed.ID+"/redeem", "", map[string]any{"order_id": "o-1"})
 		require.Equal(t, http.StatusOK, got.status, got.body)
 		sl.requireBooks(20)
-	})
-	t.Run("holds end", func(t *testing.T) {
-		sl := &sale{t: t, s: s, id: orID(t, ""), total: 8, shards: shards}
-		got := call(t, http.MethodPost, s.apis[0].url+"/v1/campaigns", "",
-			map[string]any{"id": sl.id, "kind": "coupon", "total": 8, "shards": shards, "hold_for": "1s"})
-		require.Equal(t, http.StatusCreated, got.status, got.body)
-		for n := range 8 {
-			sl.took(evenly(n, shards), 1)
-		}
-		sl.requireBooks(0)
-		sl.took(one(9), 8)
 	})
 	t.Run("lines are told once a crossing", func(t *testing.T) {
 		sl := s.sell(t, 30, shards, 1, evenly)

@@ -50,7 +50,6 @@ var parts = []struct {
 	{"growth", "Larger campaigns, and more of them at once", benchGrowth},
 	{"client", "Claims that share requests in the Go client", benchClient},
 	{"holds", "Claims over HTTP while a year of holds ends", benchHolds},
-	{"watchers", "Claims over HTTP while 200 watch", benchWatchers},
 	{"overview", "The console's first page over ten thousand campaigns, and claims beside it", benchOverview},
 	{"shards", "A campaign of four shards, sold out over four Redis primaries", benchShards},
 	{"residency", "Stock in and out of Redis", benchResidency},

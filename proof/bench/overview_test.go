@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	overviewLoads = 200             // of the first page, in sequence
-	overviewPages = 3               // open beside a rush
-	overviewEvery = 2 * time.Second // one load of the first page, beside a rush
+	overviewConnections = 50
+	overviewLoads       = 200             // of the first page, in sequence
+	overviewPages       = 3               // open beside a rush
+	overviewEvery       = 2 * time.Second // one load of the first page, beside a rush
 )
 
 // benchOverview loads the console's first page over many
@@ -48,11 +49,11 @@ func benchOverview(b *testing.B, s *sheet) {
 			s.add(page+": p50", "ms", percentile(took, 0.5))
 			s.add(page+": p95", "ms", percentile(took, 0.95))
 		},
-		func() { m.acceptedOf(b, s, m.create(b), alone, watchConnections) },
+		func() { m.acceptedOf(b, s, m.create(b), alone, overviewConnections) },
 		func() {
 			id := m.create(b)
 			open := m.openOverviews(b)
-			m.acceptedOf(b, s, id, beside, watchConnections)
+			m.acceptedOf(b, s, id, beside, overviewConnections)
 			took := open.leave(b)
 			s.add(page+": p95 beside a rush", "ms", percentile(took, 0.95))
 		},

@@ -11,19 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMedian(t *testing.T) {
-	t.Parallel()
-	require.InDelta(t, 2, median([]float64{9, 1, 2}), 0)
-	require.InDelta(t, 2.5, median([]float64{9, 1, 2, 3}), 0)
-}
-
-func TestDigits(t *testing.T) {
-	t.Parallel()
-	for v, shown := range map[float64]string{0: "0.000", 0.0512: "0.051", 0.6123: "0.612", 1.7: "1.70", 17.04: "17.0", 999: "999", 1234.4: "1,234", 1234567: "1,234,567"} {
-		require.Equal(t, shown, digits(v))
-	}
-}
-
 func TestRatioIsTakenRoundByRound(t *testing.T) {
 	t.Parallel()
 	s := newSheet("x", "", 2)
@@ -37,14 +24,6 @@ func TestRatioIsTakenRoundByRound(t *testing.T) {
 	require.Equal(t, []float64{4, 4}, s.Ratios[0].Values)
 	require.Equal(t, "met", s.Ratios[0].verdict())
 	require.Equal(t, "missed", s.Ratios[1].verdict())
-}
-
-func TestTakeTurnsAlternates(t *testing.T) {
-	t.Parallel()
-	var order string
-	s := newSheet("x", "", 3)
-	s.takeTurns([]func(){func() { order += "a" }, func() { order += "b" }})
-	require.Equal(t, "abbaab", order)
 }
 
 func TestRecordKeepsThePartsThatDidNotRun(t *testing.T) {

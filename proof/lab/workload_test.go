@@ -44,20 +44,6 @@ func TestAWorkloadEndsAtItsBounds(t *testing.T) {
 	require.ErrorContains(t, w.Validate(), "10 users cannot buy 11 units")
 }
 
-func TestAWorkloadHasTheStrategiesItNamesOrAll(t *testing.T) {
-	t.Parallel()
-	w := lab.DefaultWorkload()
-	all, err := w.Entries()
-	require.NoError(t, err)
-	require.Len(t, all, len(lab.Strategies()))
-	w.Strategies = []string{"watch", "mutex"}
-	two, err := w.Entries()
-	require.NoError(t, err)
-	require.Equal(t, []string{"watch", "mutex"}, []string{two[0].Name, two[1].Name})
-	w.Strategies = []string{"watch", "luck"}
-	require.ErrorContains(t, w.Validate(), "luck")
-}
-
 func TestTheLadderHasAPlaceForEveryStrategy(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/lab.md")

@@ -85,28 +85,6 @@ func coverAsPlanned(covered pairs, p *plan) *plan {
 	return p
 }
 
-func TestPlansAreRepeatedByTheirSeed(t *testing.T) {
-	t.Parallel()
-	drawn := func(seed uint64) (all []string) {
-		p := plannerOf(t, Options{Topology: Alone, Shards: 4, Seed: seed})
-		for n := range 3 {
-			next := p.plan(n, faultsARound)
-			for _, c := range next.casts {
-				all = append(all, c.features...)
-			}
-			for _, b := range next.scenarios {
-				for _, s := range slices.Concat(b.lanes...) {
-					all = append(all, s.name+s.lasts.String())
-				}
-			}
-		}
-		return all
-	}
-	seven := drawn(7)
-	require.Equal(t, seven, drawn(7))
-	require.NotEqual(t, seven, drawn(8))
-}
-
 // A pair that no round covered must be named, and so must an
 // impossible one, with the reason.
 func TestPairsThatAreMissingAreNamed(t *testing.T) {
@@ -129,56 +107,4 @@ func TestPairsThatAreMissingAreNamed(t *testing.T) {
 	require.NotContains(t, p.table, left)
 	require.Contains(t, p.never, "shards × everything: --shards is 1")
 	require.False(t, slices.ContainsFunc(p.table, func(one pair) bool { return one.other == "flush redis" }))
-}
-
-// A round that may restore MySQL must have a campaign of several
-// shards, one of them quiet, and roll back by up to a minute.
-func TestMySQLIsPutBackBehindShards(t *testing.T) {
-	t.Parallel()
-	p := plannerOf(t, Options{Topology: Cluster, Shards: 4})
-	least := time.Hour
-	most := time.Duration(0)
-	for n := range 60 {
-		next := p.plan(n, faultsARound)
-		for _, b := range next.scenarios {
-			for _, s := range slices.Concat(b.lanes...) {
-				if s.undoes {
-					require.Contains(t, next.featuresAt(0), withShards)
-					least = min(least, s.lasts)
-					most = max(most, s.lasts)
-				}
-			}
-		}
-	}
-	require.Less(t, least, time.Second)
-	require.Greater(t, most, 40*time.Second)
-	c := campaign{shards: 4}
-	require.False(t, c.rests("u"))
-	c.still.Store(1)
-	resting := 0
-	for _, user := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
-		if c.rests(user) {
-			resting++
-		}
-	}
-	require.Positive(t, resting)
-	require.Less(t, resting, 10)
-}
-
-// An operator's action must count for the concurrent faults
-// only, and a closed campaign must not count.
-func TestFeaturesCountWhileTheyAreInUse(t *testing.T) {
-	t.Parallel()
-	c := campaign{features: []string{kindUnits, withLimits, withRepair, withArchive, withUpgrade}}
-	started := time.Now()
-	c.acting(withUpgrade)()
-	require.Equal(t, []string{kindUnits, withLimits, withUpgrade}, c.had(started))
-	done := c.acting(withRepair)
-	require.Equal(t, []string{kindUnits, withLimits, withRepair}, c.had(time.Now()))
-	done()
-	require.NotContains(t, c.had(time.Now()), withRepair)
-	c.closing.Store(true)
-	c.acting(withArchive)
-	require.Equal(t, []string{withArchive}, c.had(time.Now()))
-	require.Equal(t, c.features, c.had(time.Time{}))
 }
