@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -58,7 +57,7 @@ func serve(t *testing.T, s *api.Server) *running {
 	t.Cleanup(func() {
 		cancel()
 		for err := range r.done {
-			assert.NoError(t, err)
+			require.NoError(t, err)
 		}
 	})
 	return r

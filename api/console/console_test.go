@@ -34,7 +34,7 @@ func TestPagesOfOneService(t *testing.T) {
 		"a viewer is refused":                    aViewerIsRefusedAndToldWhy,
 		"support redeems and releases":           supportRedeemsAndReleases,
 		"a campaign is created":                  aCampaignIsCreatedAndItsPacketsAreAdded,
-		"a claim is found":                       aClaimIsFoundByItsIdItsUserAndItsOrder,
+		"a claim is found":                       aClaimIsFoundByItsIDItsUserAndItsOrder,
 		"claims are listed":                      theClaimsOfACampaignAreListed,
 		"processes and settings":                 processesAndSettings,
 	} {
@@ -308,10 +308,9 @@ func aCampaignIsCreatedAndItsPacketsAreAdded(t *testing.T, s *service) {
 	rain := p.get("/console/campaigns/rain").text
 	require.Contains(t, rain, `<td class="num">4</td><td class="num">0</td><td class="num">0</td><td class="num">88.80 EUR</td>`)
 	require.Contains(t, s.api("GET", "/v1/campaigns/rain", ""), `"total":4`)
-
 }
 
-func aClaimIsFoundByItsIdItsUserAndItsOrder(t *testing.T, s *service) {
+func aClaimIsFoundByItsIDItsUserAndItsOrder(t *testing.T, s *service) {
 	s.coupon("found", 10, `,"hold_for":"15m"`)
 	id := idOf.FindStringSubmatch(s.claim("found", "ada")[0])[1]
 	p := s.person()
