@@ -9,7 +9,7 @@ LINT_VERSION := $(shell cat .golangci-lint-version)
 LINT         := .tools/golangci-lint-$(LINT_VERSION)
 
 # Flags for the tests and, by the environment, for the programs that they build. Our packages compile in two thirds of the time without
-# inlining (-l). SQLite, which is C in Go's clothes, is left out by the race detector: a sixth of the time of tests that use it. A package
+# inlining (-l). SQLite, which is generated from C, is left out by the race detector: it took a sixth of the time of tests that use it. A package
 # must not be left out that instantiates generics, because the linker may take its copies of sync's for all.
 GO_FLAGS = '-gcflags=$(shell go list -m)/...=-l' '-gcflags=modernc.org/...=-d=checkptr=0' \
 	'-gcflags=modernc.org/sqlite/lib=-race=false -d=checkptr=0'

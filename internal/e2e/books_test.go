@@ -21,13 +21,13 @@ import (
 const drainWithin = 60 * time.Second
 
 // books are four views of one campaign: the crowd's, Redis',
-// MySQL's and stream readers'.
+// MySQL's and a stream reader's.
 type books struct {
 	servers
 	campaign campaign
 	tally    crowd.Tally
-	readers  map[string]*reader
-	url      string // of an API; "" skips GET stock
+	finance  *reader
+	url      string // of an API
 	soldOut  bool   // the crowd wanted all of it
 }
 
@@ -42,15 +42,8 @@ func (r *report) addf(format string, args ...any) {
 // checkBooks fails the test if the views differ.
 func (s *system) checkBooks(c campaign, tally crowd.Tally, soldOut bool) {
 	s.t.Helper()
-	wrong := s.books(c, tally, soldOut).violations(s.t.Context())
-	require.Empty(s.t, wrong)
-}
-
-func (s *system) books(c campaign, tally crowd.Tally, soldOut bool) books {
-	return books{
-		servers: s.servers, campaign: c, tally: tally, readers: map[string]*reader{"finance": s.finance},
-		url: s.apis[0].url, soldOut: soldOut,
-	}
+	b := books{servers: s.servers, campaign: c, tally: tally, finance: s.finance, url: s.apis[0].url, soldOut: soldOut}
+	require.Empty(s.t, b.violations(s.t.Context()))
 }
 
 // violations waits for the drain, within a time limit, and lists
@@ -72,13 +65,11 @@ func (b books) violations(ctx context.Context) []string {
 	if rows.Total != b.campaign.Total || b.soldOut && rows.Live != rows.Total {
 		r.addf("%d units of %d are taken, and %v that more than %d were wanted", rows.Live, rows.Total, b.soldOut, b.campaign.Total)
 	}
-	for name, reader := range b.readers {
-		events, faults := reader.of(b.campaign.ID)
-		for _, fault := range faults {
-			r.addf("%s: %s", name, fault)
-		}
-		rows.Stream(slices.Collect(maps.Values(events)), r.addf)
+	events, faults := b.finance.of(b.campaign.ID)
+	for _, fault := range faults {
+		r.addf("finance: %s", fault)
 	}
+	rows.Stream(slices.Collect(maps.Values(events)), r.addf)
 	b.stock(ctx, &r)
 	return r
 }
@@ -115,7 +106,7 @@ func (b books) crowdItself(r *report) {
 }
 
 // drain waits until the group syncer is done, MySQL has every
-// claim, and the readers have caught up.
+// claim, and the reader has caught up.
 func (b books) drain(ctx context.Context) error {
 	deadline := time.Now().Add(drainWithin)
 	for {
@@ -143,18 +134,13 @@ func (b books) drained(ctx context.Context) error {
 	if synced != state.Seq {
 		return fmt.Errorf("seq is %d in Redis and %d in MySQL", state.Seq, synced)
 	}
-	for name, reader := range b.readers {
-		if events, _ := reader.of(b.campaign.ID); int64(len(events)) < state.Seq {
-			return fmt.Errorf("%s has %d of %d events", name, len(events), state.Seq)
-		}
+	if events, _ := b.finance.of(b.campaign.ID); int64(len(events)) < state.Seq {
+		return fmt.Errorf("finance has %d of %d events", len(events), state.Seq)
 	}
 	return nil
 }
 
 func (b books) stock(ctx context.Context, r *report) {
-	if b.url == "" {
-		return
-	}
 	stock, err := stockOf(ctx, b.url, b.campaign.ID)
 	if err != nil {
 		r.addf("GET stock: %v", err)

@@ -3,7 +3,6 @@ package bench_test
 import (
 	"context"
 	"database/sql"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
@@ -86,12 +84,8 @@ func syncTime(b *testing.B) float64 {
 
 func newStore(b *testing.B, dsn string) *store {
 	b.Helper()
-	db, err := sqlstore.Open(b.Context(), sqlstore.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = sqlstore.Close(db) })
+	db := syncertest.OpenStore(b, sqlstore.Config{DSN: dsn})
 	pool, err := db.DB()
-	require.NoError(b, err)
-	_, err = migrations.Up(b.Context(), pool, migrations.MySQL)
 	require.NoError(b, err)
 	return &store{name: "MySQL", dsn: dsn, gorm: db, sql: pool, pid: pidOf(b, pool)}
 }
