@@ -8,6 +8,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 )
 
@@ -103,6 +104,11 @@ func TestRepair_GivesUpWhatALotThatIsAwayLost(t *testing.T) {
 	h.Sync()
 	require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: {Epoch: 1, Seq: 3, Units: 4}}))
 	require.Len(t, h.Compare(id).Differences, 1)
+	other := h.Create(10, nil)
+	h.Claim(other, syncertest.Ask("u", ""))
+	_, err := h.Reconciler().Repair(t.Context(), id, true)
+	require.ErrorIs(t, err, lots.ErrAway, "claims on their way may explain it")
+	h.Sync()
 	done := h.Repair(id, true)
 	require.Len(t, done.Steps, 3, "loaded, given up, loaded")
 	h.Sync()

@@ -38,6 +38,12 @@ type Repaired struct {
 // models.ErrNotFound, those of lots.Loader and of the database.
 func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Repaired, err error) {
 	done.Steps = []models.Repair{}
+	if givesUp { // else a loss may be on its way to MySQL
+		err = c.eachLot(ctx, id, &done, func(r *repair) error { return c.loader.Applied(ctx, r.id) })
+		if err != nil {
+			return done, err
+		}
+	}
 	done.Found, err = c.Compare(ctx, id)
 	done.Left = done.Found
 	if err != nil || done.Found.Agrees() && (!givesUp || done.Found.MySQL.LostUnits == 0) {

@@ -163,6 +163,9 @@ func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, e
 	state, err := f.loader.Live(ctx, c.ID)
 	switch {
 	case errors.Is(err, lua.ErrAbsent):
+		if isLost, err := f.loadLost(ctx, c.ID); err != nil || isLost {
+			return false, err
+		}
 	case err == nil && state.Version < c.Version && c.AppliedVersion == c.Version:
 		err = fmt.Errorf("%w: %s: redis has forgotten that it was closed", ErrUndrained, c.ID)
 		return false, errors.Join(err, f.loader.Reload(ctx, c.ID))
@@ -174,6 +177,19 @@ func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, e
 		return false, fmt.Errorf("%w: %s: redis says that it is %s", ErrUndrained, c.ID, state.Status)
 	}
 	return f.noneParked(ctx, c)
+}
+
+// loadLost loads a lot that Redis lacks though it was not evicted: Redis
+// lost it. The load counts claims of which only processes know.
+func (f *Finalizer) loadLost(ctx context.Context, id string) (isLost bool, err error) {
+	row, err := campaigns.Read(f.relay.db.WithContext(ctx), id)
+	if err != nil || row.Residency != models.ResidencyResident {
+		return false, err
+	}
+	if _, err := f.loader.Load(ctx, id); err != nil {
+		return true, fmt.Errorf("resolve: finalize: %w", err)
+	}
+	return true, nil
 }
 
 // shardsDrained is drainedNow for the shards of a campaign.

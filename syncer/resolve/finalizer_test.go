@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/resolve"
 
@@ -178,7 +179,9 @@ func TestCloser_WhereverTheCampaignIs(t *testing.T) {
 	require.Zero(t, endAll(h, c), "claims are on their way")
 	require.Empty(t, ends(h, lost))
 	h.Sync()
-	require.Equal(t, 2, endAll(h, c))
+	n := endAll(h, c) // it loads the lost one
+	h.Sync()
+	require.Equal(t, 2, n+endAll(h, c))
 	requireEnded(h, evicted, 4)
 	requireEnded(h, lost, 4)
 	require.NoError(t, h.Load(evicted))
@@ -219,6 +222,29 @@ func TestCloser_WaitsForParkedClaims(t *testing.T) {
 			require.EqualValues(t, 5, *ends(h, id)[resolve.ClosedEventID(id)].Remaining, "the packet given up goes back")
 		}
 	}
+}
+
+// Redis lost a claim, then the whole lot, which nobody asks for any more:
+// the packet of that claim goes back only when the claim is given up.
+func TestCloser_CountsWhatALotThatIsAwayLost(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.ListOf("x", 10))
+	h.Take(id, syncertest.Asks("u", 4)...)
+	h.Shut(id)
+	h.Sync()
+	require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: {Epoch: 1, Seq: 5, Units: 5}}))
+	h.Lose(id, syncertest.WholeCampaign)
+	c := closer(h, 0)
+	require.Zero(t, endAll(h, c), "it is loaded")
+	h.Sync()
+	n, err := c.Finalize(t.Context())
+	require.Zero(t, n)
+	require.ErrorContains(t, err, "1 claims are lost")
+	h.Repair(id, true)
+	h.Sync()
+	require.Equal(t, 1, endAll(h, c))
+	require.EqualValues(t, 6, *ends(h, id)[resolve.ClosedEventID(id)].Remaining)
 }
 
 func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
