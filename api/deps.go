@@ -21,7 +21,8 @@ type Deps struct {
 	States    claiming.StateReader
 	Shared    Shared
 	Loader    Loader
-	Campaigns Campaigns
+	Campaigns operator.Campaigns
+	Books     live.Books
 	// nil: shards aren't refilled, for servers without sharded campaigns
 	Mover    claiming.Mover
 	Rows     claiming.Rows // nil: claims are answered without waiting for MySQL
@@ -68,12 +69,6 @@ type Loader interface {
 	Delete(ctx context.Context, campaignID string) error
 }
 
-// Campaigns stores campaigns in MySQL.
-type Campaigns interface {
-	operator.Campaigns
-	live.Books
-}
-
 // Audit stores who changed what.
 type Audit interface {
 	operator.Audit
@@ -90,7 +85,7 @@ func (d *Deps) away() func(ctx context.Context) []string {
 }
 
 func (d *Deps) validate() error {
-	if d.Claimer == nil || d.States == nil || d.Shared == nil || d.Loader == nil || d.Campaigns == nil ||
+	if d.Claimer == nil || d.States == nil || d.Shared == nil || d.Loader == nil || d.Campaigns == nil || d.Books == nil ||
 		d.Claims == nil || d.Resolver == nil ||
 		d.Applied == nil || d.Audit == nil || d.Groups == nil || d.Ledger == nil || d.Ready == nil {
 		return fmt.Errorf("%w: every field of Deps is needed", ErrConfig)

@@ -129,10 +129,10 @@ func (s *Server) makeHandlers(deps *Deps) error {
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if cfg.MetricsCampaigns > 0 {
-		cfg.Registerer.MustRegister(newCampaignMetrics(s.claiming.Busiest, deps.Shared, deps.Campaigns, cfg.MetricsCampaigns))
+		cfg.Registerer.MustRegister(newCampaignMetrics(s.claiming.Busiest, deps.Shared, deps.Books, cfg.MetricsCampaigns))
 	}
 	s.live = live.New(live.Config{
-		Redis: deps.Shared, Books: deps.Campaigns, Busy: s.busy, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
+		Redis: deps.Shared, Books: deps.Books, Busy: s.busy, Workers: s.workers, Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	return s.makeConsole(deps.Console)
 }

@@ -91,7 +91,7 @@ var imports = map[string][]string{
 		"syncer/offset", "syncer/parking", "syncer/tables", "syncer/writer"},
 	"syncer/shards":    {"internal/sqlstore", "lua", "internal/migrations", "models", "syncer/campaigns", "syncer/offset"},
 	"syncer/retention": {"internal/audit", "internal/sqlstore", "lua", "models"},
-	"syncer/records":   {"internal/sqlstore", "models", "syncer/campaigns", "syncer/tables"},
+	"syncer/records":   {"internal/sqlstore", "models", "syncer/campaigns", "syncer/parking", "syncer/tables"},
 	"syncer": {
 		"internal/sqlstore", "lua", "models",
 		"syncer/compare", "syncer/lots", "syncer/resolve", "syncer/retention", "syncer/shards",

@@ -22,6 +22,8 @@ import (
 
 	"dibs/api"
 	"dibs/api/claimed"
+	"dibs/api/live"
+	"dibs/api/operator"
 	"dibs/cmd"
 	"dibs/internal/audit"
 	"dibs/internal/ledger"
@@ -229,14 +231,14 @@ func apiOver(settings childSettings) (*api.Server, error) {
 	return api.New(
 		api.Config{Addr: "127.0.0.1:0", ClaimsPerCall: settings.ClaimsPerCall, ClaimsInFlight: settings.ClaimsInFlight, Tokens: settings.Tokens},
 		api.Deps{
-			Claimer: scripts, States: scripts, Shared: softstate.New(rdb, scripts), Loader: noBooks{}, Campaigns: noBooks{}, Claims: noBooks{}, Resolver: noBooks{}, Applied: noBooks{}, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
+			Claimer: scripts, States: scripts, Shared: softstate.New(rdb, scripts), Loader: noBooks{}, Campaigns: noBooks{}, Books: noCounters{}, Claims: noBooks{}, Resolver: noBooks{}, Applied: noBooks{}, Audit: audit.NewLog(nil), Groups: retention.NewRegistry(nil, scripts, nil), Ledger: ledger.New(nil),
 			Ready: func(ctx context.Context) error { return rdb.Ping(ctx).Err() },
 		})
 }
 
 // noBooks is a MySQL without data.
 type noBooks struct {
-	api.Campaigns
+	operator.Campaigns
 	claimed.Claims
 	claimed.Resolver
 }
@@ -254,8 +256,11 @@ func (noBooks) Get(context.Context, string) (models.Campaign, error) {
 	return models.Campaign{}, errChild
 }
 
-// BooksOfAll does the same.
-func (noBooks) BooksOfAll(context.Context, []string) (map[string]models.CampaignBooks, error) {
+// noCounters is the same for the counters of many campaigns.
+type noCounters struct{ live.Books }
+
+// BooksOfAll reports it as well.
+func (noCounters) BooksOfAll(context.Context, []string) (map[string]models.CampaignBooks, error) {
 	return nil, errChild
 }
 

@@ -12,6 +12,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/records"
 	"dibs/syncer/resolve"
 	"dibs/syncer/settings"
 
@@ -47,7 +48,7 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 		_, err = repo.Get(t.Context(), "Spring")
 		require.ErrorIs(t, err, models.ErrNotFound)
 
-		ids, err := repo.Public(t.Context(), 10)
+		ids, err := records.NewBooks(db).Public(t.Context(), 10)
 		require.NoError(t, err)
 		require.Equal(t, []string{"spring"}, ids)
 		_, err = repo.Change(t.Context(), "spring", models.Change{Name: new("Summer"), Public: new("")})

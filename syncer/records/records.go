@@ -1,6 +1,7 @@
-// Package records reads, for people, what MySQL has of a campaign or a claim
-// besides its counters. That is flushes, comparisons, repairs, parked events,
-// packets by time of release, and the life of a claim. It writes nothing.
+// Package records reads, for people, what MySQL has of campaigns and claims:
+// the counters of many campaigns at once, and flushes, comparisons, repairs,
+// parked events, packets by time of release, and the life of a claim. It
+// writes nothing.
 package records
 
 import (

@@ -1,4 +1,4 @@
-package campaigns_test
+package records_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/models"
 	"dibs/syncer/campaigns"
+	"dibs/syncer/records"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -16,7 +17,7 @@ import (
 func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		repo, books := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)), records.NewBooks(db)
 		for _, id := range []string{"new", "busy", "evicted", "other", "closed"} {
 			_, _, err := repo.Create(t.Context(), syncertest.CampaignOf(id, 100))
 			require.NoError(t, err)
@@ -29,19 +30,19 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 		}
 		require.NoError(t, db.Exec("UPDATE definitions SET status = 'closed' WHERE campaign_id = 'closed'").Error)
 		require.NoError(t, db.Exec("UPDATE lots SET updated_at = '2099-01-01 00:00:00.000' WHERE id = 'busy'").Error)
-		active, err := repo.Active(t.Context(), 10)
+		active, err := books.Active(t.Context(), 10)
 		require.NoError(t, err)
 		require.Equal(t, "busy", active[0], "moved last")
 		require.ElementsMatch(t, []string{"busy", "new", "other"}, active)
 
-		all, err := repo.BooksOfAll(t.Context(), []string{"busy", "new", "nowhere"})
+		all, err := books.BooksOfAll(t.Context(), []string{"busy", "new", "nowhere"})
 		require.NoError(t, err)
 		require.Len(t, all, 2)
-		books, err := repo.Books(t.Context(), "busy")
+		busy, err := repo.Books(t.Context(), "busy")
 		require.NoError(t, err)
-		books.At = all["busy"].Books.At
-		require.Equal(t, books, all["busy"].Books)
-		require.Equal(t, int64(7), books.Claimed)
+		busy.At = all["busy"].Books.At
+		require.Equal(t, busy, all["busy"].Books)
+		require.Equal(t, int64(7), busy.Claimed)
 		require.Equal(t, "busy", all["busy"].Campaign.ID)
 		now := time.Now().UTC()
 		for i, f := range []models.StockFlush{
@@ -51,7 +52,7 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 			f.ID = fmt.Sprint("f", i)
 			require.NoError(t, db.Create(&f).Error)
 		}
-		all, err = repo.BooksOfAll(t.Context(), []string{"busy", "new", "other"})
+		all, err = books.BooksOfAll(t.Context(), []string{"busy", "new", "other"})
 		require.NoError(t, err)
 		require.Equal(t, []int64{7, 1, 0}, []int64{all["busy"].FlushMs, all["new"].FlushMs, all["other"].FlushMs},
 			"the slowest of the last seconds, and there was one, and none")
@@ -61,7 +62,7 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 func TestBooksOfACampaignOfSeveralShards(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
+		repo, books := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)), records.NewBooks(db)
 		for id, shards := range map[string]int{"c": 3, "d": 2, "e": 1} {
 			c := syncertest.CampaignOf(id, 100)
 			c.Shards = shards
@@ -73,7 +74,7 @@ func TestBooksOfACampaignOfSeveralShards(t *testing.T) {
 			`"quantity":3,"seq":1,"at":"2026-11-21T04:47:02.663Z"}`
 		require.NoError(t, db.Exec("INSERT INTO parked_events (id, campaign_id, reason, payload, parked_at) VALUES (?, 'c#2', 'r', ?, ?)",
 			"01a1fc6d-e406-7215-ad5f-bdaab8462f2c", []byte(payload), "2026-11-21 04:47:03.000").Error)
-		all, err := repo.BooksOfAll(t.Context(), []string{"c", "d", "e"})
+		all, err := books.BooksOfAll(t.Context(), []string{"c", "d", "e"})
 		require.NoError(t, err)
 		require.Equal(t, []int{3, 2, 0}, []int{len(all["c"].Shards), len(all["d"].Shards), len(all["e"].Shards)})
 		second := all["c"].Shards[1]
@@ -96,7 +97,7 @@ func TestBooksOfACampaignOfSeveralShards(t *testing.T) {
 
 		require.NoError(t, db.Exec("UPDATE lots SET residency = ? WHERE campaign_id = 'c'", models.ResidencyEvicted).Error)
 		require.NoError(t, db.Exec("UPDATE lots SET residency = ? WHERE id = 'd#1'", models.ResidencyEvicted).Error)
-		active, err := repo.Active(t.Context(), 10)
+		active, err := books.Active(t.Context(), 10)
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"d", "e"}, active, "a campaign is evicted when all its shards are")
 	})
