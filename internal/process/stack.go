@@ -167,7 +167,7 @@ func (s *Stack) openRedis(ctx context.Context) error {
 
 func (s *Stack) connectRedis(ctx context.Context) (redis.UniversalClient, error) {
 	if s.Config.RedisURL == "" {
-		server, end, err := embedRedis()
+		server, end, err := redisconn.Embed()
 		if err != nil {
 			return nil, fmt.Errorf("embedded redis: %w", err)
 		}

@@ -1,4 +1,4 @@
-package process
+package redisconn
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 // agePause is the interval at which an embedded Redis' clock advances.
 const agePause = 100 * time.Millisecond
 
-// embedRedis starts a Redis in memory, whose data ends with the process. Its
+// Embed starts a Redis in memory, whose data ends with the process. Its
 // keys don't expire by themselves, so this advances its clock. Otherwise a
 // lease that expired while the process was suspended would be held forever.
-func embedRedis() (server *miniredis.Miniredis, end func(), err error) {
+func Embed() (server *miniredis.Miniredis, end func(), err error) {
 	server, err = miniredis.Run()
 	if err != nil {
 		return nil, nil, err

@@ -1,8 +1,10 @@
-package process
+package redisconn_test
 
 import (
 	"testing"
 	"time"
+
+	"dibs/internal/redisconn"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -11,7 +13,7 @@ import (
 // Keys with an expiry must expire, leases among them.
 func TestAnEmbeddedRedisForgetsWhatHasExpired(t *testing.T) {
 	t.Parallel()
-	server, end, err := embedRedis()
+	server, end, err := redisconn.Embed()
 	require.NoError(t, err)
 	defer end()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
