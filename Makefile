@@ -15,9 +15,11 @@ GO_FLAGS = '-gcflags=$(shell go list -m)/...=-l' '-gcflags=modernc.org/...=-d=ch
 	'-gcflags=modernc.org/sqlite/lib=-race=false -d=checkptr=0'
 
 # -count=1: these tests are about timing and real servers, a remembered pass says nothing. Vet is a target of its own, and no one debugs
-# these binaries, which link sooner without tables for it. A program with the race detector sleeps for a second before it ends, unless told
-# otherwise. The collector may let the heap grow: a sixth less to do.
-GO_TEST = GOFLAGS="$$GOFLAGS $(GO_FLAGS)" GOGC=400 GORACE=atexit_sleep_ms=50 go test -race -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
+# these binaries, which link sooner without tables for it. The race detector is among the flags of the environment, so that nothing is compiled
+# twice. A program with it sleeps for a second before it ends, unless told otherwise. The collector may let the heap grow: a sixth less to do.
+# Three packages at once on two processors: some wait for servers, or for time to pass.
+AT_ONCE := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
+GO_TEST  = GOFLAGS="$$GOFLAGS -race $(GO_FLAGS)" GOGC=400 GORACE=atexit_sleep_ms=50 go test -p $(AT_ONCE) -count=1 -vet=off -ldflags='-s -w' -run '$(RUN)'
 
 .DEFAULT_GOAL := help
 .PHONY: help lua-debug quick audit module-path test test-mysql soak mutants fuzz torture bench servers pictures api-docs docs-index build release fmt fmt-check vet lint fix check tidy
