@@ -30,26 +30,34 @@ func (a appliedAt) less(b appliedAt) bool {
 }
 
 // IsBehind reports whether MySQL's offset is behind the known one of a
-// partition. If not, it becomes the known one.
-func (s *Scripts) IsBehind(partition int, at models.Offset) (bool, error) {
-	entry, err := ParseEntryID(at.EntryID)
+// partition. If not, it becomes the known one. Of a recovering partition
+// only the generation does: its entry may be one that Redis lost.
+func (s *Scripts) IsBehind(partition int, offset models.Offset) (bool, error) {
+	entry, err := ParseEntryID(offset.EntryID)
 	if err != nil {
 		return false, err
 	}
-	return s.applied.isBehind(partition, appliedAt{at.Generation, entry}), nil
+	at := appliedAt{offset.Generation, entry}
+	s.applied.mu.Lock()
+	isBehind := at.less(s.applied.at[partition])
+	s.applied.mu.Unlock()
+	if offset.State == models.PartitionRecovering {
+		at.entry = EntryID{}
+	}
+	s.applied.know(partition, at)
+	return isBehind, nil
 }
 
-func (a *applied) isBehind(partition int, at appliedAt) bool {
+// know keeps the later of what was known and at.
+func (a *applied) know(partition int, at appliedAt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if at.less(a.at[partition]) {
-		return true
-	}
 	if a.at == nil {
 		a.at = make(map[int]appliedAt)
 	}
-	a.at[partition] = at
-	return false
+	if a.at[partition].less(at) {
+		a.at[partition] = at
+	}
 }
 
 // HasApplied reports whether MySQL has applied a partition up to an
@@ -84,6 +92,6 @@ func offsetOf(signal string) (at models.Offset, entry EntryID, known bool) {
 
 func (a *applied) hear(partition int, signal string) {
 	if at, entry, known := offsetOf(signal); known {
-		_ = a.isBehind(partition, appliedAt{at.Generation, entry})
+		a.know(partition, appliedAt{at.Generation, entry})
 	}
 }

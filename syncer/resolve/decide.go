@@ -48,7 +48,7 @@ func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldCla
 		Joins("JOIN definitions k ON k.campaign_id = c.campaign_id"+
 			" JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard"+
 			" LEFT JOIN streams s ON s.partition_no = l.partition_no").
-		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, s.generation,"+
+		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, s.generation, s.state,"+
 			" COALESCE(s.offset_id, '"+models.NoEntry+"') AS entry_id").
 		Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
 	return found, err
