@@ -29,6 +29,9 @@ type Definition struct {
 	Changes       int64     `json:"changes"`
 	CreatedDigest string    `json:"created_digest"` // of what the campaign's creator chose
 	CreatedAt     time.Time `json:"created_at"`
+	// Dealt is what shards shared at first, and nil for one shard or packets.
+	// All changes since are in their streams.
+	Dealt *int64 `json:"dealt,omitempty"`
 
 	Total int64 `gorm:"->" json:"total"` // units; a column of lots
 }
@@ -38,11 +41,15 @@ func (Definition) TableName() string { return "definitions" }
 
 // DefinitionOf is the definition of a new campaign.
 func DefinitionOf(c *Campaign, createdDigest string) Definition {
-	return Definition{
+	d := Definition{
 		CampaignID: c.ID, Kind: c.Kind, Name: c.Name, Status: c.Status, Shards: max(1, c.Shards), PerUser: c.PerUser,
 		PerUserPerDay: c.PerUserPerDay, Limits: c.Limits, ShardBy: c.ShardBy, TimeZone: c.TimeZone, StartsAt: c.StartsAt, EndsAt: c.EndsAt,
 		LowStockAt: c.LowStockAt, Currency: c.Currency, SenderID: c.SenderID, HoldForMs: c.HoldForMs,
 		HoldMaxMs: c.HoldMaxMs, PauseID: c.PauseID, Public: c.Public,
 		Version: c.Version, Changes: max(1, c.Changes), CreatedDigest: createdDigest, Total: c.Total,
 	}
+	if c.IsSharded() && c.Kind != KindPacket {
+		d.Dealt = new(c.Total)
+	}
+	return d
 }

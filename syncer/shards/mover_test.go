@@ -416,3 +416,19 @@ func TestCheck_LinesAreToldOnceACrossing(t *testing.T) {
 	require.Equal(t, 20, s.take(2, 20))
 	require.Equal(t, []string{"campaign.low_stock", "campaign.sold_out"}, told())
 }
+
+// MySQL is restored to before the campaign, whose total was changed later.
+func TestRestore_ShardsGetWhatTheyHad(t *testing.T) {
+	t.Parallel()
+	for _, changed := range []int64{10, 50} {
+		s := newSale(t, 20, 2)
+		_, err := syncertest.NewCampaigns(t, s.DB, s.Scripts).Change(t.Context(), s.id, models.Change{Total: &changed})
+		require.NoError(t, err)
+		s.check()
+		s.requireSettled(changed)
+		require.NoError(t, syncertest.Dump{}.Restore(s.DB))
+		s.Sync()
+		s.check()
+		s.requireSettled(changed)
+	}
+}

@@ -22,8 +22,8 @@ type newLot struct {
 
 func (newLot) TableName() string { return "lots" }
 
-// Define writes a new campaign and its lots; shards share the
-// total. If the id is taken, it writes nothing and created is false.
+// Define writes a new campaign, or one that MySQL lost, and its lots. If
+// the id is taken, it writes nothing and created is false.
 func Define(tx *gorm.DB, d *models.Definition, partitions int) (created bool, err error) {
 	put := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(d)
 	if put.Error != nil || put.RowsAffected == 0 {
@@ -36,9 +36,13 @@ func Define(tx *gorm.DB, d *models.Definition, partitions int) (created bool, er
 	if d.Shards > 1 {
 		lots[0].Untold = nil
 	}
+	dealt := d.Total
+	if d.Dealt != nil {
+		dealt = *d.Dealt
+	}
 	for shard := 1; shard <= d.Shards && d.Shards > 1; shard++ {
 		lots = append(lots, newLot{
-			CampaignID: d.CampaignID, Shard: shard, Total: models.DealtTo(shard, d.Shards, d.Total), Untold: &untold,
+			CampaignID: d.CampaignID, Shard: shard, Total: models.DealtTo(shard, d.Shards, dealt), Untold: &untold,
 			PartitionNo: lua.PartitionOf(models.ShardID(d.CampaignID, shard), partitions),
 		})
 	}
