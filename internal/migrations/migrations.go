@@ -89,6 +89,7 @@ func up(ctx context.Context, db *sql.DB, dialect string, dir fs.FS) (applied []s
 		if isPartial && isThere(partial.Err) {
 			err = record(ctx, db, partial.Failed.Source.Version)
 			if err == nil {
+				applied = append(applied, partial.Failed.Source.Path)
 				continue
 			}
 		}
