@@ -195,10 +195,16 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 		if err := e.end(ctx, tx, claims); err != nil {
 			return err
 		}
-		query := "DELETE FROM hold_dues WHERE claim_id IN " + sqlstore.Marks(len(ids))
-		_, err := sqlstore.Exec(ctx, tx, query, sqlstore.Args(ids)...)
+		query := "DELETE FROM hold_dues WHERE due_ms <= ? AND claim_id IN " + sqlstore.Marks(len(ids))
+		n, err := sqlstore.Exec(ctx, tx, query, append([]any{now.UnixMilli()}, sqlstore.Args(ids)...)...)
+		if err == nil && n < int64(len(ids)) { // a hold was extended, or started again
+			err = errRaced
+		}
 		return err
 	})
+	if errors.Is(txErr, errRaced) {
+		return 0, true, err
+	}
 	if txErr != nil {
 		return 0, false, errors.Join(err, fmt.Errorf("resolve: expire: %w", txErr))
 	}

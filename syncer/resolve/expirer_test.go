@@ -176,3 +176,48 @@ func TestExpirer_ALockedCampaignWaitsByItself(t *testing.T) {
 	requireSame(h, locked)
 	requireSame(h, free)
 }
+
+// What is decided while the expirer reads single holds is in force.
+func TestExpirer_LeavesAHoldThatStartsAgainMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, decides := range []struct {
+		after string // a read of the expirer
+		what  func(r *resolve.Resolver, claim string) (models.Resolution, error)
+	}{
+		{"hold_dues", func(r *resolve.Resolver, claim string) (models.Resolution, error) {
+			return r.Extend(t.Context(), claim, time.Minute, "")
+		}},
+		{"c", func(r *resolve.Resolver, claim string) (models.Resolution, error) {
+			return r.Reopen(t.Context(), claim, "o", "")
+		}},
+	} {
+		h, ms := clocked(t, syncertest.OpenServer(t))
+		id := h.Create(10, func(c *models.Campaign) { c.HoldForMs, c.HoldMaxMs = 60_000, 600_000 })
+		claim := h.Take(id, syncertest.Ask("u", ""))[0]
+		r := resolver(h)
+		_, err := r.Extend(t.Context(), claim, time.Minute, "")
+		require.NoError(t, err)
+		if decides.after == "c" {
+			_, err = r.Redeem(t.Context(), claim, "o")
+			require.NoError(t, err)
+		}
+		h.Sync()
+		h.Exec("UPDATE hold_dues SET due_ms = ?", ms.Load())
+		isDone := false
+		err = h.DB.Callback().Query().After("gorm:query").Register("decides", func(tx *gorm.DB) {
+			if tx.Statement.Table != decides.after || isDone {
+				return
+			}
+			isDone = true
+			_, err := decides.what(r, claim)
+			require.NoError(t, err)
+		})
+		require.NoError(t, err)
+		e := expirer(h, 10)
+		require.Zero(t, expire(h, e), decides.after)
+		require.True(t, isDone, decides.after)
+		h.Sync()
+		ms.Add(600_000)
+		require.Equal(t, 1, expire(h, e), "the hold ends later")
+	}
+}
