@@ -38,6 +38,8 @@ type Expirer struct {
 	expired prometheus.Counter
 	late    prometheus.Gauge
 	overdue time.Duration // of the most overdue hold in this pass
+	away    []int         // partitions whose holds may not end now
+	awayErr error         // why
 
 	pace      *rate.Limiter // expireRate, except in tests
 	batchSize int           // expireBatch, except in tests
@@ -65,15 +67,18 @@ func NewExpirer(
 
 // Expire releases due claims and returns how many.
 // Passes give each lot an equal share of a transaction.
-// The failure of a lot does not stop the others.
+// The failure of a lot or partition does not stop the others.
 func (e *Expirer) Expire(ctx context.Context) (expired int, err error) {
-	for more := true; more; {
+	e.away = nil
+	e.awayErr = nil
+	for more := true; more && err == nil; {
 		var n int
 		n, more, err = e.pass(ctx)
 		expired += n
-		if err != nil {
-			return expired, fmt.Errorf("resolve: expire: %w", err)
-		}
+	}
+	err = errors.Join(err, e.awayErr)
+	if err != nil {
+		return expired, fmt.Errorf("resolve: expire: %w", err)
 	}
 	return expired, nil
 }
@@ -90,16 +95,19 @@ func (e *Expirer) pass(ctx context.Context) (expired int, more bool, err error) 
 		return 0, false, err
 	}
 	e.overdue = 0
+	away := len(e.away)
 	n, more, err := e.scan(ctx, lots, now)
 	singles, moreSingles, singleErr := e.singles(ctx, now)
 	e.late.Set(e.overdue.Seconds())
-	return n + singles, more || moreSingles, errors.Join(err, singleErr)
+	more = more || moreSingles || len(e.away) > away // the next pass reads those of other partitions
+	return n + singles, more, errors.Join(err, singleErr)
 }
 
-// ofIntact returns those whose partition MySQL has applied to the tip.
-func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) string) ([]T, error) {
+// ofIntact returns those whose partition MySQL has applied to the tip. The
+// other partitions are away.
+func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) string) []T {
 	if e.intact == nil || len(all) == 0 {
-		return all, nil
+		return all
 	}
 	partitionOf := func(one *T) int { return lua.PartitionOf(lotOf(one), e.relay.scripts.Partitions()) }
 	var partitions []int
@@ -107,22 +115,29 @@ func ofIntact[T any](ctx context.Context, e *Expirer, all []T, lotOf func(*T) st
 		partitions = append(partitions, partitionOf(&all[i]))
 	}
 	slices.Sort(partitions)
-	intact, err := e.intact(ctx, slices.Compact(partitions))
-	return slices.DeleteFunc(all, func(one T) bool { return !slices.Contains(intact, partitionOf(&one)) }), err
+	partitions = slices.Compact(partitions)
+	intact, err := e.intact(ctx, partitions)
+	e.awayErr = errors.Join(e.awayErr, err)
+	for _, p := range partitions {
+		if !slices.Contains(intact, p) {
+			e.away = append(e.away, p)
+		}
+	}
+	return slices.DeleteFunc(all, func(one T) bool { return slices.Contains(e.away, partitionOf(&one)) })
 }
 
 // ResetMetrics sets the gauge to 0 when another process leads.
 func (e *Expirer) ResetMetrics() { e.late.Set(0) }
 
 func (e *Expirer) scan(ctx context.Context, lots []heldLot, now time.Time) (expired int, more bool, err error) {
-	lots, err = ofIntact(ctx, e, lots, (*heldLot).id)
+	lots = ofIntact(ctx, e, lots, (*heldLot).id)
 	if len(lots) == 0 {
-		return 0, false, err
+		return 0, false, nil
 	}
 	e.overdue = max(e.overdue, now.Sub(time.UnixMilli(*lots[0].DueMs)))
 	share := max(1, e.batchSize/len(lots))
 	var all []heldClaim
-	failed := []error{err}
+	var failed []error
 	failed = append(failed, apart(lots, (*heldLot).id, func(part []heldLot) error {
 		ended, err := e.goOver(ctx, part, share, now)
 		all = append(all, ended...)
@@ -172,9 +187,7 @@ func (e *Expirer) end(ctx context.Context, tx *gorm.DB, claims []heldClaim) erro
 }
 
 func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more bool, err error) {
-	db := e.relay.db.WithContext(ctx)
-	var dues []models.HoldDue
-	err = db.Where("due_ms <= ?", now.UnixMilli()).Order("due_ms").Limit(e.batchSize).Find(&dues).Error
+	dues, err := e.dues(ctx, now)
 	if err != nil || len(dues) == 0 {
 		return 0, false, err
 	}
@@ -183,15 +196,17 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 	if err != nil {
 		return 0, false, err
 	}
-	claims, err = ofIntact(ctx, e, claims, func(c *heldClaim) string { return c.LotID() })
-	if len(claims) == 0 {
-		return 0, false, err
+	found := sqlstore.Keys(claims, func(c *heldClaim) string { return c.ID })
+	claims = ofIntact(ctx, e, claims, func(c *heldClaim) string { return c.LotID() })
+	intact := sqlstore.Keys(claims, func(c *heldClaim) string { return c.ID })
+	ids = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(found, id) && !slices.Contains(intact, id) })
+	if len(ids) == 0 {
+		return 0, false, nil
 	}
-	ids = sqlstore.Keys(claims, func(c *heldClaim) string { return c.ID })
 	claims = slices.DeleteFunc(claims, func(c heldClaim) bool {
 		return c.Status != models.ClaimClaimed || c.Kind == models.KindPacket
 	})
-	txErr := e.inTx(ctx, func(tx *gorm.DB) error {
+	err = e.inTx(ctx, func(tx *gorm.DB) error {
 		if err := e.end(ctx, tx, claims); err != nil {
 			return err
 		}
@@ -202,14 +217,14 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 		}
 		return err
 	})
-	if errors.Is(txErr, errRaced) {
-		return 0, true, err
+	if errors.Is(err, errRaced) {
+		return 0, true, nil
 	}
-	if txErr != nil {
-		return 0, false, errors.Join(err, fmt.Errorf("resolve: expire: %w", txErr))
+	if err != nil {
+		return 0, false, fmt.Errorf("resolve: expire: %w", err)
 	}
 	e.overdue = max(e.overdue, now.Sub(time.UnixMilli(dues[0].DueMs)))
-	return len(claims), true, errors.Join(err, e.deliver(ctx, claims))
+	return len(claims), true, e.deliver(ctx, claims)
 }
 
 // deliver delivers expiries to Redis, at most expireRate a second.

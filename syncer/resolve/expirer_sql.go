@@ -22,14 +22,25 @@ func (l *heldLot) id() string { return models.ShardID(l.CampaignID, l.Shard) }
 
 const dueHolds = "SELECT campaign_id, shard, seq, due_ms," +
 	" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = h.campaign_id) AS hold_for_ms" +
-	" FROM hold_cursors h WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
+	" FROM hold_cursors h WHERE due_ms <= ? AND (SELECT partition_no FROM lots l" +
+	" WHERE l.campaign_id = h.campaign_id AND l.shard = h.shard) NOT IN ? ORDER BY due_ms LIMIT ?"
 
 func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err error) {
-	err = e.relay.db.WithContext(ctx).Raw(dueHolds, now.UnixMilli(), e.lots).Scan(&lots).Error
+	err = e.relay.db.WithContext(ctx).Raw(dueHolds, now.UnixMilli(), append(e.away, -1), e.lots).Scan(&lots).Error
 	if err != nil {
 		return nil, fmt.Errorf("resolve: due holds: %w", err)
 	}
 	return lots, nil
+}
+
+// dues returns due single holds, also those of claims that were archived or
+// dropped.
+func (e *Expirer) dues(ctx context.Context, now time.Time) (dues []models.HoldDue, err error) {
+	err = e.relay.db.WithContext(ctx).Table("hold_dues").Select("claim_id", "due_ms").
+		Where("due_ms <= ? AND NOT EXISTS (SELECT 1 FROM claims c JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard"+
+			" WHERE c.id = hold_dues.claim_id AND l.partition_no IN ?)", now.UnixMilli(), append(e.away, -1)).
+		Order("due_ms").Limit(e.batchSize).Find(&dues).Error
+	return dues, err
 }
 
 func lock(tx *gorm.DB, lots []heldLot) error {

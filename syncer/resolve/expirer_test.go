@@ -221,3 +221,28 @@ func TestExpirer_LeavesAHoldThatStartsAgainMeanwhile(t *testing.T) {
 		require.Equal(t, 1, expire(h, e), "the hold ends later")
 	}
 }
+
+// Holds of a partition that may not end delay no others,
+// nor do those of claims that were archived.
+func TestExpirer_OtherPartitionsGoOn(t *testing.T) {
+	t.Parallel()
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	scripts, err := lua.New(h.Redis, lua.Options{ServerClock: ms.Load, Partitions: 2})
+	require.NoError(t, err)
+	h.Scripts = scripts
+	by := make(map[int]string)
+	for len(by) < 2 {
+		id := h.Create(10, func(c *models.Campaign) { c.HoldForMs, c.HoldMaxMs = 60_000, 600_000 })
+		by[lua.PartitionOf(id, 2)] = id
+	}
+	claims := append(h.Take(by[0], syncertest.Asks("u", 2)...), h.Take(by[1], syncertest.Asks("u", 2)...)...)
+	for _, i := range []int{0, 2} {
+		_, err := resolver(h).Extend(t.Context(), claims[i], time.Minute, "")
+		require.NoError(t, err)
+	}
+	h.Sync()
+	h.Exec("INSERT INTO hold_dues (claim_id, due_ms) VALUES ('archived', 1)")
+	ms.Add(240_000)
+	e := resolve.NewExpirer(relay(h), func(context.Context, []int) ([]int, error) { return []int{1}, nil }, nil)
+	require.Equal(t, 2, expire(h, resolve.ExpirerWithLots(resolve.ExpirerWithBatch(e, 1), 1)))
+}

@@ -65,3 +65,9 @@ func FinalizerWithoutDelay(f *Finalizer) *Finalizer {
 }
 
 var ClosedEventID = closedEventID
+
+// ExpirerWithLots makes a pass of e read that many lots.
+func ExpirerWithLots(e *Expirer, lots int) *Expirer {
+	e.lots = lots
+	return e
+}
