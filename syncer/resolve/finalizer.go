@@ -97,6 +97,10 @@ func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 
 // end takes a campaign through the steps as far as possible.
 func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, err error) {
+	*c, err = campaigns.Read(f.relay.db.WithContext(ctx), c.ID) // others of the page may have taken long
+	if err != nil {
+		return false, err
+	}
 	isDrained, err := f.drainedNow(ctx, c)
 	if err != nil || !isDrained {
 		delete(f.drained, c.ID)

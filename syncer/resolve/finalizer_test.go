@@ -2,6 +2,7 @@ package resolve_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -245,6 +246,28 @@ func TestCloser_CountsWhatALotThatIsAwayLost(t *testing.T) {
 	h.Sync()
 	require.Equal(t, 1, endAll(h, c))
 	require.EqualValues(t, 6, *ends(h, id)[resolve.ClosedEventID(id)].Remaining)
+}
+
+// What a campaign lost while others were ended counts.
+func TestCloser_EachCampaignIsAsItIsNow(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	ids := []string{h.OpenPackets(syncertest.ListOf("x", 10)), h.OpenPackets(syncertest.ListOf("x", 10))}
+	slices.Sort(ids)
+	for _, id := range ids {
+		h.Take(id, syncertest.Asks("u", 4)...)
+		h.Shut(id)
+	}
+	h.Sync()
+	c := resolve.FinalizerWithStep(closer(h, 0), func(step string) {
+		if step == "applied" && len(ends(h, ids[0])) == 1 && h.Campaign(ids[1]).LostUnits == 0 {
+			require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{ids[1]: {Epoch: 1, Seq: 5, Units: 5}}))
+			h.Reload(ids[1])
+		}
+	})
+	n, err := c.Finalize(t.Context())
+	require.Equal(t, 1, n)
+	require.ErrorContains(t, err, "1 claims are lost")
 }
 
 func TestCloser_WhereverItDiesTheNextOneGoesOn(t *testing.T) {
