@@ -42,6 +42,18 @@ func numberOf(value any) int64 {
 	return n
 }
 
+// AskSeen makes processes report what they saw of lots, as if these were
+// stopped. Errors as State.
+func (s *Scripts) AskSeen(ctx context.Context, lots []string) error {
+	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, id := range lots {
+			p.HIncrBy(ctx, SignalsKey(PartitionOf(id, s.Partitions())), "stops", 1)
+		}
+		return nil
+	})
+	return classifyError("signal", err)
+}
+
 // NextGeneration raises a partition's generation, so
 // that all its lots are away. isNext is false if Redis'
 // generation, inForce, is not lower. Errors as Stream.

@@ -44,7 +44,9 @@ const (
 // First the campaign must be drained for ReturnDelay, by the same load
 // and definition. A Redis that loses the close gives packets out again.
 // Within that time the next round finds its definition too old, and
-// reloads it. Later, the close is on disk.
+// reloads it. Later, the close is on disk. In that time processes also
+// report what they saw: after a failover Redis and MySQL may both lack
+// claims, which no claim shows any more.
 //
 // Finalize serves one goroutine; several processes do no harm.
 type Finalizer struct {
@@ -109,7 +111,7 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 	if isLong, err := f.drainedLongEnough(ctx, c); err != nil || !isLong {
 		return false, err
 	}
-	if c.Kind == models.KindPacket && c.SenderID != "" {
+	if returnsPackets(c) {
 		if err := f.returnPackets(ctx, c); err != nil {
 			return false, err
 		}
@@ -126,6 +128,8 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 	}
 	return true, nil
 }
+
+func returnsPackets(c *models.Campaign) bool { return c.Kind == models.KindPacket && c.SenderID != "" }
 
 // drained is the time since a campaign is
 // drained, by which load and definition.
@@ -147,6 +151,11 @@ func (f *Finalizer) drainedLongEnough(ctx context.Context, c *models.Campaign) (
 		}
 	}
 	if seen.since.IsZero() || seen.epoch != epoch || seen.version != c.Version {
+		if returnsPackets(c) {
+			if err := f.relay.scripts.AskSeen(ctx, c.ShardIDs()); err != nil {
+				return false, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
+			}
+		}
 		seen = drained{epoch: epoch, version: c.Version, since: now}
 		f.drained[c.ID] = seen
 	}
@@ -160,16 +169,10 @@ func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, e
 	if c.IsSharded() {
 		return f.shardsDrained(ctx, c)
 	}
-	if c.LostUnits > 0 && c.Kind == models.KindPacket {
-		return false, fmt.Errorf("%w: %s: %d claims are lost: `dibs reconcile --repair --give-up-claims` gives them up",
-			ErrUndrained, c.ID, c.LostClaims)
-	}
 	state, err := f.loader.Live(ctx, c.ID)
+	isAway := errors.Is(err, lua.ErrAbsent)
 	switch {
-	case errors.Is(err, lua.ErrAbsent):
-		if isLost, err := f.loadLost(ctx, c.ID); err != nil || isLost {
-			return false, err
-		}
+	case isAway:
 	case err == nil && state.Version < c.Version && c.AppliedVersion == c.Version:
 		err = fmt.Errorf("%w: %s: redis has forgotten that it was closed", ErrUndrained, c.ID)
 		return false, errors.Join(err, f.loader.Reload(ctx, c.ID))
@@ -180,20 +183,30 @@ func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, e
 	case state.Status != models.StatusClosed:
 		return false, fmt.Errorf("%w: %s: redis says that it is %s", ErrUndrained, c.ID, state.Status)
 	}
+	if isLost, err := f.loadLost(ctx, c.ID, isAway); err != nil || isLost {
+		return false, err
+	}
 	return f.noneParked(ctx, c)
 }
 
-// loadLost loads a lot that Redis lacks though it was not evicted: Redis
-// lost it. The load counts claims of which only processes know.
-func (f *Finalizer) loadLost(ctx context.Context, id string) (isLost bool, err error) {
+// loadLost loads a lot that Redis lost, as it lacks it though it was not
+// evicted, and one of which a process saw more than MySQL has. The load
+// counts what is lost, which an operator gives up.
+func (f *Finalizer) loadLost(ctx context.Context, id string, isAway bool) (isLost bool, err error) {
 	row, err := campaigns.Read(f.relay.db.WithContext(ctx), id)
-	if err != nil || row.Residency != models.ResidencyResident {
+	switch {
+	case err != nil:
 		return false, err
+	case isAway && row.Residency == models.ResidencyResident, row.SeenUnits > row.Sold+row.LostUnits+row.GivenUpUnits:
+		if err := f.loader.Reload(ctx, id); err != nil {
+			return true, fmt.Errorf("resolve: finalize: %w", err)
+		}
+		return true, nil
+	case row.LostUnits > 0 && row.Kind == models.KindPacket:
+		return true, fmt.Errorf("%w: %s: %d claims are lost: `dibs reconcile --repair --give-up-claims` gives them up",
+			ErrUndrained, id, row.LostClaims)
 	}
-	if _, err := f.loader.Load(ctx, id); err != nil {
-		return true, fmt.Errorf("resolve: finalize: %w", err)
-	}
-	return true, nil
+	return false, nil
 }
 
 // shardsDrained is drainedNow for the shards of a campaign.

@@ -248,6 +248,39 @@ func TestCloser_CountsWhatALotThatIsAwayLost(t *testing.T) {
 	require.EqualValues(t, 6, *ends(h, id)[resolve.ClosedEventID(id)].Remaining)
 }
 
+// A failover lost the last claim before the close, and nobody claims any
+// more: processes are asked what they saw before packets go back.
+func TestCloser_AsksProcessesWhatTheySaw(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	clock := clockwork.NewFakeClock()
+	c := restingCloser(h, 0, clock)
+	id := h.OpenPackets(syncertest.ListOf("x", 10))
+	h.Take(id, syncertest.Asks("u", 4)...)
+	before := syncertest.DumpRedis(t, h.Redis)
+	_, seen := h.ClaimAfter(id, lua.Position{}, syncertest.Ask("lost", ""))
+	before.Restore(t, h.Redis)
+	h.Shut(id)
+	h.Sync()
+	signals := h.Scripts.Signals(t.Context())
+	require.Zero(t, endAll(h, c))
+	if now := h.Scripts.Signals(t.Context()); now[0] != signals[0] { // as an API process does
+		require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: seen.Position}))
+	}
+	clock.Advance(resolve.ReturnDelay)
+	require.Zero(t, endAll(h, c))
+	h.Sync()
+	clock.Advance(resolve.ReturnDelay)
+	_, err := c.Finalize(t.Context())
+	require.ErrorContains(t, err, "1 claims are lost")
+	h.Repair(id, true)
+	h.Sync()
+	require.Zero(t, endAll(h, c))
+	clock.Advance(resolve.ReturnDelay)
+	require.Equal(t, 1, endAll(h, c))
+	require.EqualValues(t, 6, *ends(h, id)[resolve.ClosedEventID(id)].Remaining)
+}
+
 // What a campaign lost while others were ended counts.
 func TestCloser_EachCampaignIsAsItIsNow(t *testing.T) {
 	t.Parallel()
