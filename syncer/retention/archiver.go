@@ -108,9 +108,10 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 		Status      models.Status
 		IsPublished bool
 		Shards      int
+		LostUnits   int64
 	}
 	db := a.db.WithContext(ctx)
-	err = db.Raw("SELECT status, closed_told_at IS NOT NULL AS is_published, shards FROM campaigns WHERE id = ?", id).
+	err = db.Raw("SELECT status, closed_told_at IS NOT NULL AS is_published, shards, lost_units FROM campaigns WHERE id = ?", id).
 		Scan(&c).Error
 	switch {
 	case err != nil:
@@ -121,6 +122,9 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 		return nil, fmt.Errorf("%w: %s is %s: only closed campaigns are archived", ErrNotArchivable, id, c.Status)
 	case !c.IsPublished:
 		return nil, fmt.Errorf("%w: %s is closed, and its end is not written yet: try again in some seconds", ErrNotArchivable, id)
+	case c.LostUnits > 0: // no row is written behind archived ones
+		return nil, fmt.Errorf("%w: %d units of %s are lost, and their claims may come back:"+
+			" `dibs reconcile --repair --give-up-claims` gives them up", ErrNotArchivable, c.LostUnits, id)
 	}
 	var parked int64
 	shards = (&models.Campaign{ID: id, Shards: c.Shards}).ShardIDs()

@@ -8,6 +8,7 @@ import (
 
 	"dibs/internal/audit"
 	"dibs/internal/syncertest"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
@@ -202,5 +203,34 @@ func TestArchiver_ALoadMeanwhileIsRespected(t *testing.T) {
 	n, err = a.Archive(t.Context(), id, inAMinute())
 	require.NoError(t, err)
 	require.EqualValues(t, 23, n)
+	requireAgrees(h, id)
+}
+
+// Redis lost a claim, and gets it back: an operator promotes the old primary.
+func TestArchiver_ALostClaimThatComesBackGetsItsRow(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	h.Take(id, syncertest.Asks("u", 4)...)
+	older := syncertest.DumpRedis(t, h.Redis)
+	_, seen := h.ClaimAfter(id, lua.Position{}, syncertest.Ask("lost", ""))
+	newer := syncertest.DumpRedis(t, h.Redis)
+	older.Restore(t, h.Redis)
+	require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: seen.Position}))
+	h.Reload(id)
+	require.EqualValues(t, 1, h.Campaign(id).LostUnits)
+	h.Shut(id)
+	h.Sync()
+	h.Exec("UPDATE definitions SET closed_told_at = created_at WHERE campaign_id = ?", id)
+	_, err := archiver(h).Archive(t.Context(), id, inAMinute())
+	newer.Restore(t, h.Redis)
+	h.Sync()
+	require.EqualValues(t, 5, h.Campaign(id).SyncedSeq)
+	require.ErrorIs(t, err, retention.ErrNotArchivable)
+	h.Reload(id)
+	require.Zero(t, h.Campaign(id).LostUnits)
+	n, err := archiver(h).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.EqualValues(t, 5, n)
 	requireAgrees(h, id)
 }
