@@ -1,9 +1,13 @@
 package compare_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
 
 	"dibs/internal/syncertest"
 	"dibs/lua"
@@ -93,6 +97,43 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	require.Zero(t, h.Campaign(id).LostUnits)
 	require.EqualValues(t, 10, h.Campaign(id).Claimed)
 	require.Empty(t, h.Compare(id).Differences)
+}
+
+// A claim that is on its way to MySQL is not named as given up:
+// finance would take back its credit.
+func TestRepair_NamesNoClaimThatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	before := syncertest.DumpRedis(t, h.Redis)
+	_, seen := h.ClaimAfter(id, lua.Position{}, syncertest.Asks("u", 3)...)
+	before.Restore(t, h.Redis)
+	require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: seen.Position}))
+	h.Reload(id)
+	h.Take(id, syncertest.Asks("v", 2)...)
+	var claiming errgroup.Group
+	once := false
+	err := h.DB.Callback().Row().After("gorm:row").Register("claims", func(tx *gorm.DB) {
+		if once || !strings.HasPrefix(tx.Statement.SQL.String(), "SELECT lost_claims, lost_units") {
+			return
+		}
+		once = true
+		_, now := h.ClaimAfter(id, lua.Position{}, syncertest.Ask("w", ""))
+		require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: now.Position}))
+		claiming.Go(func() error {
+			time.Sleep(100 * time.Millisecond) // as a flush takes
+			h.Sync()
+			return nil
+		})
+	})
+	require.NoError(t, err)
+	_, err = h.Reconciler().Repair(t.Context(), id, true)
+	require.NoError(t, err)
+	require.True(t, once)
+	require.NoError(t, claiming.Wait())
+	var payload string
+	require.NoError(t, h.DB.Raw("SELECT payload FROM outbox").Scan(&payload).Error)
+	require.Contains(t, payload, `"seqs":[[1,3]]`)
 }
 
 // A loss that no claim has revealed is found and given up all the same.

@@ -121,14 +121,18 @@ func (r *repair) reload(ctx context.Context, found *Comparison) error {
 // giveUpLost frees the units of lost claims. Its event has their seqs
 // as far as gaps show them.
 func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
-	var lost struct{ LostClaims, LostUnits int64 }
-	err = r.c.db.WithContext(ctx).Raw("SELECT lost_claims, lost_units FROM lots WHERE id = ?", r.id).Scan(&lost).Error
+	var lost struct{ LostClaims, LostUnits, SeenSeq int64 }
+	err = r.c.db.WithContext(ctx).Raw("SELECT lost_claims, lost_units, seen_seq FROM lots WHERE id = ?", r.id).Scan(&lost).Error
 	if err != nil || lost.LostUnits == 0 {
+		return false, err
+	}
+	// then a claim up to SeenSeq that has no row is lost, and not on its way
+	if err := r.c.loader.Applied(ctx, r.id); err != nil {
 		return false, err
 	}
 	before := fmt.Sprintf("%d claims of %d units", lost.LostClaims, lost.LostUnits)
 	err = r.change(ctx, RepairLost, before, func(tx *gorm.DB) (string, error) {
-		seqs, err := missingSeqs(ctx, tx, r.id)
+		seqs, err := missingSeqs(ctx, tx, r.id, lost.SeenSeq)
 		if err != nil {
 			return "", err
 		}
@@ -149,14 +153,10 @@ func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 
 const seqsMax = 10_000 // ranges of one event
 
-// missingSeqs returns ranges of seqs, up to the highest seen, without a
+// missingSeqs returns ranges of seqs, up to the highest, without a
 // row or a parked claim, that were not given up before.
-func missingSeqs(ctx context.Context, tx *gorm.DB, id string) (missing [][2]int64, err error) {
+func missingSeqs(ctx context.Context, tx *gorm.DB, id string, highest int64) (missing [][2]int64, err error) {
 	campaignID, shard := models.SplitShardID(id)
-	var highest int64
-	if err := tx.Raw("SELECT seen_seq FROM lots WHERE id = ?", id).Row().Scan(&highest); err != nil {
-		return nil, err
-	}
 	parked, err := parking.Read(ctx, tx, id)
 	if err != nil {
 		return nil, err
