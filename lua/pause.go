@@ -53,22 +53,26 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	return errs
 }
 
-// Pauses reads the pause of each lot; "" is none, or one known to its
-// definition. Errors as State.
-func (s *Scripts) Pauses(ctx context.Context, ids []string) ([]string, error) {
+// Pauses returns the latest pause of lots, "" for none or one known to their
+// definitions, and the lots that Redis lacks: only their streams have pauses.
+// Errors as State.
+func (s *Scripts) Pauses(ctx context.Context, ids []string) (latest string, absent []string, err error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, s.KeysOf(id).State, "pause")
+			cmds[i] = p.HMGet(ctx, s.KeysOf(id).State, "pause", "status")
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, classifyError("hmget", err)
+		return "", nil, classifyError("hmget", err)
 	}
-	pauses := make([]string, len(ids))
 	for i, cmd := range cmds {
-		pauses[i], _ = cmd.Val()[0].(string)
+		pause, _ := cmd.Val()[0].(string)
+		latest = max(latest, pause)
+		if cmd.Val()[1] == nil {
+			absent = append(absent, ids[i])
+		}
 	}
-	return pauses, nil
+	return latest, absent, nil
 }

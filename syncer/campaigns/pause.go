@@ -13,6 +13,7 @@ import (
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/offset"
 )
 
 // pauseAgain is the pause between two checks whether MySQL has applied a
@@ -117,11 +118,14 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 }
 
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {
-	pauses, err := r.sender.scripts.Pauses(ctx, c.ShardIDs())
+	latest, absent, err := r.sender.scripts.Pauses(ctx, c.ShardIDs())
+	if err == nil && len(absent) > 0 {
+		err = r.awaitStreams(ctx, absent)
+	}
 	if err != nil {
 		return err
 	}
-	for latest := slices.Max(pauses); latest != ""; {
+	for latest != "" {
 		now, err := r.Get(ctx, c.ID)
 		if err != nil || now.PauseID != nil && *now.PauseID >= latest {
 			return err
@@ -129,6 +133,20 @@ func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error 
 		if err := sleep.For(ctx, pauseAgain); err != nil {
 			return fmt.Errorf("campaigns: open %s: a pause is on its way to MySQL: %w", c.ID, err)
 		}
+	}
+	return nil
+}
+
+// awaitStreams waits until MySQL has applied the streams of lots.
+func (r *Repository) awaitStreams(ctx context.Context, lots []string) error {
+	var partitions []int
+	for _, id := range lots {
+		partitions = append(partitions, lua.PartitionOf(id, r.partitions))
+	}
+	slices.Sort(partitions)
+	err := offset.NewStreams(r.db, r.sender.scripts).AwaitPartitions(ctx, slices.Compact(partitions))
+	if err != nil {
+		return fmt.Errorf("campaigns: a pause may be on its way to MySQL: %w", err)
 	}
 	return nil
 }

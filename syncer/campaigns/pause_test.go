@@ -127,3 +127,20 @@ func TestPause_ARestoredMySQLKnowsTheLastWord(t *testing.T) {
 		paused(h, id, false)
 	}
 }
+
+// A campaign that is not in Redis is paused by the stream alone.
+func TestPause_OfACampaignThatIsAwayIsOpenedToo(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	id := h.Create(10, nil)
+	require.Equal(t, 1, h.Evict(0))
+	h.Sync()
+	_, _, err := repo.PauseAll(t.Context(), time.Second)
+	require.NoError(t, err)
+	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = repo.Change(soon, id, models.Change{Status: new(models.StatusOpen)})
+	h.Sync()
+	require.Equal(t, err == nil, h.Campaign(id).Status == models.StatusOpen, err)
+}
