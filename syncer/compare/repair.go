@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -151,6 +152,9 @@ func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 	return err == nil, err
 }
 
+// errUnnamed reports that a guess would name claims that MySQL had.
+var errUnnamed = errors.New("compare: which claims are lost is not known")
+
 const seqsMax = 10_000 // ranges of one event
 
 // missingSeqs returns ranges of seqs, up to the highest, without a
@@ -179,6 +183,15 @@ func missingSeqs(ctx context.Context, tx *gorm.DB, id string, highest int64) (mi
 		if e.Shard == shard {
 			known = append(known, e.Seqs...)
 		}
+	}
+	var archived, inArchive int64 // the archive may be elsewhere
+	err = tx.Raw("SELECT archived_claims, (SELECT COUNT(*) FROM claims_archive WHERE campaign_id = ? AND shard = ?)"+
+		" FROM lots WHERE id = ?", campaignID, shard, id).Row().Scan(&archived, &inArchive)
+	if err == nil && inArchive < archived {
+		err = sqlstore.Final(fmt.Errorf("%w: claims_archive has %d of %d claims", errUnnamed, inArchive, archived))
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, table := range []string{"claims", "claims_archive"} {
 		query := "SELECT seq FROM " + table + " WHERE campaign_id = ? AND shard = ? ORDER BY seq"

@@ -234,3 +234,26 @@ func TestArchiver_ALostClaimThatComesBackGetsItsRow(t *testing.T) {
 	require.EqualValues(t, 5, n)
 	requireAgrees(h, id)
 }
+
+// A DBA moved the archive: nothing shows which claims are lost. Finance
+// would take back what archived ones were paid.
+func TestArchiver_GivingUpNeedsTheArchive(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id, _ := closedCampaign(h)
+	_, err := archiver(h).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: {Epoch: 1, Seq: 31, Units: 31}}))
+	h.Reload(id)
+	require.EqualValues(t, 1, h.Campaign(id).LostUnits)
+	h.Exec("CREATE TABLE moved AS SELECT * FROM claims_archive")
+	h.Exec("DELETE FROM claims_archive")
+	_, err = h.Reconciler().Repair(t.Context(), id, true)
+	require.ErrorContains(t, err, "claims_archive has 0 of 30 claims")
+	require.EqualValues(t, 1, h.Campaign(id).LostUnits)
+	h.Exec("INSERT INTO claims_archive SELECT * FROM moved")
+	h.Repair(id, true)
+	var payload string
+	require.NoError(t, h.DB.Raw("SELECT payload FROM outbox").Scan(&payload).Error)
+	require.Contains(t, payload, `"seqs":[[31,31]]`)
+}
