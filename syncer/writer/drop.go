@@ -74,12 +74,17 @@ func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 }
 
 // freeBut returns the units that a lot has for unanswered claims. It
-// includes those that this flush credits, adds or releases.
+// includes those that this flush credits, adds or releases, without those
+// that it moves to another shard. A lowered total may take claimed ones.
 func (a *application) freeBut(lot adder.Lot) int64 {
 	free := a.lots[lot].Free
 	for _, r := range a.moves {
-		if adder.LotOf(&r.Event) == lot && r.Type == models.EventUnitsCredited {
+		switch {
+		case adder.LotOf(&r.Event) != lot:
+		case r.Type == models.EventUnitsCredited:
 			free += r.Quantity
+		case r.Peer > 0:
+			free -= r.Quantity
 		}
 	}
 	for e, packets := range a.added {

@@ -124,3 +124,19 @@ func droppedIn(t *testing.T, db *gorm.DB) (ids []string) {
 	}
 	return ids
 }
+
+func TestWriter_ClaimsOfUnitsThatJustWentAreDropped(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		sharded(t, db)
+		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+		events := singlesOf(models.ModeMySQL, 1, 50)
+		for i := range events {
+			events[i].Shard = 1
+		}
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events[:45]))
+		// Redis lost some of them, gave free units away, and sold others again
+		require.NoError(t, syncertest.SubmitAll(t.Context(), w, append([]models.Event{half(debited, "m", 1, 2, 10)}, events[45:]...)))
+		require.Len(t, droppedIn(t, db), 5)
+	})
+}
