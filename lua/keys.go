@@ -158,7 +158,8 @@ func prefix(partition int) string { return "dibs:{p" + strconv.Itoa(partition) +
 
 // SignalsKey names a hash of a partition. generation counts its losses; lots
 // of an older one are away. stops counts stopped lots, and closed ones whose
-// packets return: processes then report what they saw of them. offset is MySQL's, see Scripts.Signal.
+// packets return: processes then report what they saw of them. offset is
+// MySQL's, see Scripts.Signal.
 func SignalsKey(partition int) string { return prefix(partition) + "signals" }
 
 func settlingKey(campaignID string) string { return "dibs:settling:" + campaignID }

@@ -23,7 +23,7 @@ import (
 )
 
 // ofTheProgram are columns of definitions that are not set by operators.
-var ofTheProgram = []string{"campaign_id", "version", "changes", "told_line", "pause_id", "created_digest", "created_at", "closed_told_at"}
+var ofTheProgram = []string{"campaign_id", "version", "changes", "told_line", "dealt", "pause_id", "created_digest", "created_at", "closed_told_at"}
 
 var fixed = []string{"kind", "shards", "shard_by", "time_zone", "currency", "sender_id", "hold_for", "hold_max"}
 

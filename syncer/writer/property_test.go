@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"dibs/consumer"
+	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
@@ -262,15 +263,17 @@ func (w *world) decideOf(which int, redeems bool) {
 	out, err := campaigns.NewOutboxRow(kind, &e)
 	require.NoError(w.t, err)
 	out.ClaimID = &row.ID
-	err = w.db.WithContext(w.ctx).Transaction(func(tx *gorm.DB) error {
-		n, err := tables.Decide(tx, &e, []string{row.ID}, true)
-		if err == nil && n == 0 {
-			err = errTooLate
-		}
-		if err != nil {
-			return err
-		}
-		return campaigns.PutOutbox(w.ctx, tx, []models.OutboxRow{out})
+	err = sqlstore.Retry(w.ctx, func() error { // a flush may lock the same rows
+		return w.db.WithContext(w.ctx).Transaction(func(tx *gorm.DB) error {
+			n, err := tables.Decide(tx, &e, []string{row.ID}, true)
+			if err == nil && n == 0 {
+				err = errTooLate
+			}
+			if err != nil {
+				return err
+			}
+			return campaigns.PutOutbox(w.ctx, tx, []models.OutboxRow{out})
+		})
 	})
 	if !errors.Is(err, errTooLate) {
 		require.NoError(w.t, err)
