@@ -61,8 +61,6 @@ type campaignFlags struct {
 	total, perUser, perDay int64
 	limits                 []string
 	starts, ends           string // on the clocks of the campaign's zone
-
-	hasTotal func() bool
 }
 
 func (f *campaignFlags) add(c *cobra.Command, total, perUser, limit, public string) {
@@ -70,7 +68,6 @@ func (f *campaignFlags) add(c *cobra.Command, total, perUser, limit, public stri
 	flags.StringVar(&f.title, "title", "", "what people call it")
 	flags.StringVar(&f.public, "public", "", "what anybody may read without a token: level or count of what is left"+public)
 	flags.Int64Var(&f.total, "total", 0, total)
-	f.hasTotal = func() bool { return flags.Changed("total") }
 	flags.Int64Var(&f.perUser, "per-user", 0, "most units of one user; 0: no limit"+perUser)
 	flags.Int64Var(&f.perDay, "per-user-per-day", 0, "most units of one user in a day; 0: no limit")
 	flags.StringArrayVar(&f.limits, "limit", nil, "a limit such as device:day:1"+limit)
@@ -114,18 +111,13 @@ func newCampaignCreate(env Env) *cobra.Command {
 		n.Name = f.title
 		n.Public = f.public
 		n.PerUserPerDay = f.perDay
-		switch {
-		case n.Kind != client.KindCoupon:
-		case !f.hasTotal():
+		n.Total = given(q.c, "total", &f.total)
+		n.PerUser = given(q.c, "per-user", &f.perUser)
+		if n.Kind == client.KindCoupon && n.Total == nil {
 			return missing(q.c, "--total")
-		default:
-			n.Total = &f.total
 		}
 		n.HoldFor = client.Duration(holdFor)
 		n.HoldMax = client.Duration(holdMax)
-		if f.perUser > 0 {
-			n.PerUser = &f.perUser
-		}
 		n.Limits, err = limitsOf(f.limits)
 		if err != nil {
 			return err

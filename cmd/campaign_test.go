@@ -58,12 +58,16 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	for line, words := range map[string]string{
 		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",
 		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --total 1 --time-zone localtime": "Europe/Berlin", "campaign create a": "--total is missing",
-		"redeem x":              "--order",
+		"redeem x":              "--order", "claim zero --user a --quantity 0": "--quantity must be 1 or more",
 		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "CAMPAIGN is missing, such as `dibs campaign get spring", "claim winter": "--user",
 		"campaign list -o xml": "table, json or csv",
 	} {
 		requireRefusal(t, serve.cli(line), cmd.ExitUsage, words)
 	}
+	// what the service refuses is sent to it, not left out
+	requireRefusal(t, serve.cli("campaign create few --total 10 --per-user -1"), cmd.ExitFailed, "per_user")
+	requireRefusal(t, serve.cli("campaign create rain --kind packet --total 10"), cmd.ExitFailed, "total")
+	require.NotContains(t, ok("campaign create rain --kind packet --per-user 0 -o json"), "per_user", "no limit, instead of 1")
 	require.Regexp(t, `(?m)^zero +coupon +open `, ok("campaign delete zero"))
 	requireRefusal(t, serve.cli("campaign get zero"), cmd.ExitFailed, "No campaign has this id")
 	requireRefusal(t, serve.cli("watch no-such"), cmd.ExitFailed, "campaign_not_found")

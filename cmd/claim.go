@@ -29,6 +29,9 @@ func newClaim(env Env) *cobra.Command {
 	c := aboutClaim(env, cobra.Command{
 		Use: "claim CAMPAIGN", Short: "Claim units for a user, over HTTP", Example: "  dibs claim spring --user ada --quantity 2 --key order-7",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
+		if err := must("--quantity", req.Quantity != 0, "1 or more", req.Quantity); err != nil { // the client takes 0 for 1
+			return err
+		}
 		req.CampaignID = q.id
 		return q.show(q.Claim(ctx, req))
 	})
