@@ -430,11 +430,11 @@ func duration(field func(*Config) *time.Duration, least, most time.Duration) fun
 	}
 }
 
-func rate(field func(*Config) *float64) func(*Config, string) error {
+func rate(field func(*Config) *float64, most float64) func(*Config, string) error {
 	return func(c *Config, value string) error {
 		f, err := strconv.ParseFloat(value, 64)
-		if err != nil || f < 0 || math.IsNaN(f) || math.IsInf(f, 0) {
-			return fmt.Errorf("must be a number of 0 or more, not %q", value)
+		if err != nil || math.IsNaN(f) || f < 0 || f > most {
+			return fmt.Errorf("must be a number from 0 to %.0f, not %q", most, value)
 		}
 		*field(c) = f
 		return nil

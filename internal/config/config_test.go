@@ -55,7 +55,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_DURABILITY":        {"replica:1", "replica:", "slow", "fsync:", "FAST"},
 		"DIBS_GROUPS":            {"finance", "syncer,..", "syncer,", "syncer,a b"},
 		"DIBS_SHUTDOWN_TIMEOUT":  {"0s", "1h", "soon"},
-		"DIBS_USER_RATE":         {"-1", "NaN", "Inf", "many"},
+		"DIBS_USER_RATE":         {"-1", "NaN", "Inf", "many", "1000001"},
 		"DIBS_LOG_LEVEL":         {"loud"},
 		"DIBS_INSECURE":          {"yes", "2", "t", "F", "on"},
 		"DIBS_ACCESS_LOG":        {"on"},

@@ -119,7 +119,7 @@ var table = []setting{
 		set: integer(func(c *Config) *int { return &c.MetricsCampaigns }, 0, 1000)},
 	{key: "user-rate", fallback: "0", meaning: "" +
 		"claims a second that one user may try at one process, repeats with the same Idempotency-Key among them; 0: no limit",
-		set: rate(func(c *Config) *float64 { return &c.UserRate })},
+		set: rate(func(c *Config) *float64 { return &c.UserRate }, 1e6)}, // as api.Config
 	{key: "user-rate-shared", fallback: "off", meaning: "" +
 		"on or off: the user rate is of all API processes, which share it through Redis ten times a second",
 		set: onOff(func(c *Config) *bool { return &c.UserRateShared })},
