@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -78,7 +79,8 @@ func Parse(text []byte) (Endpoints, error) {
 	if err := decoder.Decode(&file); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if len(text) > fileMax || decoder.More() || len(file.Endpoints) > EndpointsMax {
+	_, err := decoder.Token() // More takes a stray } for the end
+	if len(text) > fileMax || !errors.Is(err, io.EOF) || len(file.Endpoints) > EndpointsMax {
 		return nil, fmt.Errorf("%w: must be one JSON object of at most %d bytes and %d endpoints", ErrConfig, fileMax, EndpointsMax)
 	}
 	all := make(Endpoints, len(file.Endpoints))

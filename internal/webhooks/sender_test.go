@@ -107,6 +107,7 @@ func TestParse_Refusals(t *testing.T) {
 		"an unknown type of event":  strings.Replace(good, `claim.accepted`, `claim.acepted`, 1),
 		"a campaign that can't be":  strings.Replace(good, `"spring"`, `"a b"`, 1),
 		"an endpoint that is null":  "null",
+		"more behind the object":    good + "]}}",
 		"more endpoints than there": strings.Repeat(good+",", webhooks.EndpointsMax) + good,
 	} {
 		_, err := webhooks.Parse([]byte(`{"endpoints":[` + text + `]}`))
