@@ -66,7 +66,8 @@ type batchPart struct {
 	claims     []*batchClaim
 	tickets    []*coalesce.Ticket // of the claims to send
 	lane       *lane
-	shard      *lane // sends the claims, see Routes.shardOf
+	shardID    string // "" of a campaign of one shard
+	shard      *lane  // sends the claims, see Routes.shardOf
 	err        error
 }
 
@@ -74,8 +75,9 @@ type batchPart struct {
 // answer.
 func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	parts := byCampaign(claims)
-	s.findLanes(ctx, parts)
-	parts = s.byShard(ctx, parts)
+	s.findLanes(ctx, parts, func(p *batchPart) (string, **lane) { return p.campaignID, &p.lane })
+	parts = byShard(parts)
+	s.findLanes(ctx, parts, func(p *batchPart) (string, **lane) { return p.shardID, &p.shard })
 	w := coalesce.NewCaller(ctx, len(claims))
 	for i := range parts {
 		s.admit(ctx, &parts[i], w)
@@ -115,9 +117,9 @@ func byCampaign(claims []batchClaim) []batchPart {
 
 const batchLookupsMax = 64
 
-// findLanes finds the lanes of all parts within the time of one look-up.
-// Campaigns that can't be found must not stop the other claims.
-func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
+// findLanes finds a lane of each part, by id, within the time of one
+// look-up. What can't be found must not stop the other claims.
+func (s *Routes) findLanes(ctx context.Context, parts []batchPart, of func(*batchPart) (id string, into **lane)) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	now := s.cfg.Clock()
@@ -125,10 +127,14 @@ func (s *Routes) findLanes(ctx context.Context, parts []batchPart) {
 	lookups.SetLimit(batchLookupsMax)
 	for i := range parts {
 		part := &parts[i]
-		part.lane = s.lanes.known(part.campaignID, now)
-		if part.lane == nil {
+		id, into := of(part)
+		if part.err != nil || *into != nil {
+			continue
+		}
+		*into = s.lanes.known(id, now)
+		if *into == nil {
 			lookups.Go(func() error {
-				part.lane, part.err = s.lanes.get(ctx, part.campaignID, now)
+				*into, part.err = s.lanes.get(ctx, id, now)
 				return nil
 			})
 		}

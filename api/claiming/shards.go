@@ -94,7 +94,9 @@ func isDry(t *coalesce.Ticket) bool {
 	return t.Err == nil && t.Reply.Outcome == models.OutcomeDry
 }
 
-func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
+// byShard splits the parts by shard. A campaign's only shard is the campaign
+// itself; others have yet to be found.
+func byShard(parts []batchPart) []batchPart {
 	var all []batchPart
 	for i := range parts {
 		part := &parts[i]
@@ -109,8 +111,12 @@ func (s *Routes) byShard(ctx context.Context, parts []batchPart) []batchPart {
 		}
 		for j, claims := range byShard {
 			if len(claims) > 0 {
-				shard, err := s.shardOf(ctx, part.lane, j+1)
-				all = append(all, batchPart{campaignID: part.campaignID, claims: claims, lane: part.lane, shard: shard, err: err})
+				one := batchPart{campaignID: part.campaignID, claims: claims, lane: part.lane, shard: part.lane}
+				if part.lane.meta.IsSharded() {
+					one.shardID = models.ShardID(part.campaignID, j+1)
+					one.shard = nil
+				}
+				all = append(all, one)
 			}
 		}
 	}

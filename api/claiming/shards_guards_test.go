@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -100,4 +103,36 @@ func TestShards_ABatchFindsTheSameShards(t *testing.T) {
 		require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/claims:batch", body).Code)
 	}
 	require.Equal(t, alone, shardOf)
+}
+
+// silentShards is a Redis that doesn't answer for shards.
+type silentShards struct{ *apitest.Fake }
+
+func (s silentShards) State(ctx context.Context, id string) (lua.State, error) {
+	if !models.IsShardID(id) {
+		return s.Fake.State(ctx, id)
+	}
+	<-ctx.Done()
+	return lua.State{}, lua.ErrUnavailable
+}
+
+// However many shards are away, a batch must not wait for one after another.
+func TestShards_ABatchLooksThemUpAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := apitest.NewFake(models.Campaign{ID: "c1", Total: 9, Shards: 9}, apitest.Coupon("c2", 1))
+		deps := fake.Deps()
+		deps.States = silentShards{fake}
+		server, err := api.New(api.Config{}, deps)
+		require.NoError(t, err)
+		claims := []string{`{"campaign_id":"c2","user_id":"u"}`}
+		for i := range 100 {
+			claims = append(claims, fmt.Sprintf(`{"campaign_id":"c1","user_id":"user-%d"}`, i))
+		}
+		started := time.Now()
+		w := apitest.Answered(t, 200, apitest.AtHome(server.Handler()), "POST", "/v1/claims:batch", `{"claims":[`+strings.Join(claims, ",")+`]}`)
+		require.Equal(t, 2*time.Second, time.Since(started), "one look-up")
+		require.Equal(t, 1, strings.Count(w.Body.String(), `"status":201`))
+		require.Equal(t, 100, strings.Count(w.Body.String(), `"code":"unavailable"`))
+	})
 }
