@@ -58,7 +58,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	for line, words := range map[string]string{
 		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",
 		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --total 1 --time-zone localtime": "Europe/Berlin", "campaign create a": "--total is missing",
-		"redeem x":              "--order", "claim zero --user a --quantity 0": "--quantity must be 1 or more",
+		"redeem x": "--order", "claim zero --user a --quantity 0": "--quantity must be 1 or more",
 		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "CAMPAIGN is missing, such as `dibs campaign get spring", "claim winter": "--user",
 		"campaign list -o xml": "table, json or csv",
 	} {

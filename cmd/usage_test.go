@@ -111,6 +111,7 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 		{"reconcile --json=perhaps", "--json"},
 		{"reconcile --give-up-claims", "--repair"},
 		{"reconcile --campaign a/b", "bad id"},
+		{"audit --since 9999-12-31T23:59:59-01:00", "--since"},
 		{"demo --shards 65", "--shards must be 1 to 64"},
 		{"DIBS_WEBHOOKS_FILE=/none webhooks", "DIBS_WEBHOOKS_FILE: stat /none"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc serve",

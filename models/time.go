@@ -13,10 +13,15 @@ var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz
 
 var errTime = errors.New("models: no RFC 3339 time")
 
-// ParseTime reads exactly RFC 3339, with t and z in either case.
+// ParseTime reads exactly RFC 3339, with t and z in either case. It refuses
+// a time that has no year of four digits in UTC.
 func ParseTime(text string) (time.Time, error) {
 	if !rfc3339.MatchString(text) {
 		return time.Time{}, errTime
 	}
-	return time.Parse(time.RFC3339, strings.ToUpper(text))
+	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
+	if year := at.UTC().Year(); err == nil && (year < 0 || year > 9999) {
+		return time.Time{}, errTime
+	}
+	return at, err
 }

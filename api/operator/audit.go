@@ -16,10 +16,10 @@ type Audit interface {
 }
 
 type auditInput struct {
-	CampaignID string    `query:"campaign_id" doc:"entries about this campaign only"`
-	Since      time.Time `query:"since" doc:"entries from this time on only"`
-	Limit      int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Cursor     string    `query:"cursor" doc:"next_cursor of the page before"`
+	CampaignID string `query:"campaign_id" doc:"entries about this campaign only"`
+	Since      string `query:"since" format:"date-time" doc:"entries from this time on only"`
+	Limit      int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Cursor     string `query:"cursor" doc:"next_cursor of the page before"`
 }
 
 // AuditOutput is the answer of ListAudit.
@@ -40,10 +40,18 @@ func (s *Routes) ListAudit(ctx context.Context, in *auditInput) (*AuditOutput, e
 	if in.Cursor != "" && models.CheckClaimID(in.Cursor) != nil {
 		return nil, wire.Invalid("cursor", "must be the next_cursor of a page")
 	}
+	var since time.Time
+	if in.Since != "" {
+		var err error
+		since, err = models.ParseTime(in.Since)
+		if err != nil {
+			return nil, wire.Invalid("since", "must be an RFC 3339 time such as 2027-01-31T18:00:00Z")
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	all, err := s.cfg.Audit.List(ctx, models.AuditQuery{
-		CampaignID: in.CampaignID, Since: in.Since, Before: in.Cursor, Limit: in.Limit + 1,
+		CampaignID: in.CampaignID, Since: since, Before: in.Cursor, Limit: in.Limit + 1,
 	})
 	if err != nil {
 		return nil, s.refuseChange(ctx, "audit", in.CampaignID, err)

@@ -36,7 +36,7 @@ func TestAudit_IsListedPageByPage(t *testing.T) {
 		{CampaignID: "spring", Since: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Limit: 3}, {Before: "b", Limit: 101}, {Before: "a", Limit: 101},
 	}, fake.Audit.Asked)
 
-	for query, field := range map[string]string{"limit=0": "limit", "since=soon": "since", "campaign_id=a/b": "campaign_id", "cursor=a%20b": "cursor"} {
+	for query, field := range map[string]string{"limit=0": "limit", "since=soon": "since", "since=9999-12-31T23:59:59-01:00": "since", "campaign_id=a/b": "campaign_id", "cursor=a%20b": "cursor"} {
 		require.Equal(t, field, apitest.Refused(t, 422, "invalid", h, "GET", "/v1/audit?"+query, "").Field)
 	}
 	fake.Audit.Fail = errors.New("away")
