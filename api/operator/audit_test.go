@@ -66,6 +66,7 @@ func TestGroups_Refusals(t *testing.T) {
 		code         string
 	}{
 		{"PUT", "a%20b", nil, 422, "invalid"},
+		{"PUT", "%2E%2E", nil, 422, "invalid"},
 		{"DELETE", "syncer", nil, 422, "invalid"},
 		{"DELETE", "audit", fmt.Errorf("registry: %w", models.ErrNotFound), 404, "group_not_found"},
 		{"DELETE", "audit", fmt.Errorf("registry: %w", models.ErrInUse), 409, "group_in_use"},

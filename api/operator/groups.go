@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -53,7 +54,7 @@ func (s *Routes) ListGroups(ctx context.Context, _ *struct{}) (*GroupsOutput, er
 
 // AddGroup is PUT /v1/groups/{name}.
 func (s *Routes) AddGroup(ctx context.Context, in *groupInput) (*GroupOutput, error) {
-	if p := wire.InvalidID("name", models.CheckCampaignID(in.Name)); p != nil {
+	if p := wire.InvalidID("name", cmp.Or(models.CheckCampaignID(in.Name), models.CheckSegment(in.Name))); p != nil {
 		return nil, p
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
