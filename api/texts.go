@@ -160,7 +160,8 @@ var schemaNames = map[string]string{
 
 // bodies are the schemas of request bodies, which refuse unknown fields.
 var bodies = []string{
-	"NewCampaign", "CampaignChange", "NewPackets", "NewPacket", "NewClaim", "NewClaims", "NewClaimOfBatch", "Redemption", "Release",
+	"NewCampaign", "CampaignChange", "LimitBody", "NewPackets", "NewPacket", "NewClaim", "NewClaims", "NewClaimOfBatch",
+	"Redemption", "Release", "Reopening", "Extension", "TicketBody",
 }
 
 var parameterTexts = map[string]string{"id": "of the campaign or the claim", "limit": "items of a page, at most"}
