@@ -315,7 +315,9 @@ func aClaimIsFoundByItsIDItsUserAndItsOrder(t *testing.T, s *service) {
 	id := idOf.FindStringSubmatch(s.claim("found", "ada")[0])[1]
 	p := s.person()
 	p.signIn(viewer)
-	require.Equal(t, "/console/claims/"+id, p.get("/console/find?q="+id).header.Get("Location"), "synced or not")
+	for _, text := range []string{id, strings.ToUpper(id), url.QueryEscape("{" + id + "}")} {
+		require.Equal(t, "/console/claims/"+id, p.get("/console/find?q="+text).header.Get("Location"), "synced or not")
+	}
 	s.synced("found")
 	life := p.get("/console/claims/" + id).text
 	require.Contains(t, life, "In MySQL")

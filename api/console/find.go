@@ -49,7 +49,8 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	var user Asked[userClaims]
 	var order Asked[[]models.ClaimRow]
 	claim := Asked[bool]{Known: true}
-	if claimID, err := uuid.Parse(page.Query); err == nil {
+	claimID, err := uuid.Parse(page.Query) // also in capitals, or in braces
+	if err == nil {
 		ask(r.Context(), &all, &claim, func(context.Context) (bool, error) {
 			_, p := c.ask(r, http.MethodGet, "/v1/claims/"+claimID.String(), nil, nil)
 			if p != nil && p.Status != http.StatusNotFound {
@@ -67,7 +68,7 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 	})
 	_ = all.Wait() // each answer has its own error
 	if claim.Value {
-		http.Redirect(w, r, Path+"/claims/"+url.PathEscape(page.Query), http.StatusSeeOther)
+		http.Redirect(w, r, Path+"/claims/"+claimID.String(), http.StatusSeeOther)
 		return
 	}
 	page.OfUser = user.Value.Claims
