@@ -68,8 +68,15 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	requireRefusal(t, serve.cli("campaign create few --total 10 --per-user -1"), cmd.ExitFailed, "per_user")
 	requireRefusal(t, serve.cli("campaign create rain --kind packet --total 10"), cmd.ExitFailed, "total")
 	require.NotContains(t, ok("campaign create rain --kind packet --per-user 0 -o json"), "per_user", "no limit, instead of 1")
+	requireRefusal(t, serve.cli("claim zero --user ada"), cmd.ExitFailed, "not_started")
 	require.Regexp(t, `(?m)^zero +coupon +open `, ok("campaign delete zero"))
-	requireRefusal(t, serve.cli("campaign get zero"), cmd.ExitFailed, "No campaign has this id")
+	requireRefusal(t, serve.cli("claim zero --user ada"), cmd.ExitFailed, "campaign_not_found")
+	ok("campaign create zero --kind packet")
+	ok("packets add zero --count 1 --amount 5 --split even")
+	require.Contains(t, ok("claim zero --user ada -o json"), `"amount":5`, "of the campaign that has the id now")
+	ok("campaign create gone --total 1")
+	ok("campaign delete gone")
+	requireRefusal(t, serve.cli("campaign get gone"), cmd.ExitFailed, "No campaign has this id")
 	requireRefusal(t, serve.cli("watch no-such"), cmd.ExitFailed, "campaign_not_found")
 }
 

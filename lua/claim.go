@@ -133,14 +133,14 @@ func (s *Scripts) serverNow() string {
 // claimArgs lays out ARGV as in the header of claim.lua.
 func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	table := s.days.at(s.opts.Clock(), m.Location)
-	args := make([]any, 0, 7+len(table.starts)+columns*len(reqs))
+	args := make([]any, 0, 8+len(table.starts)+columns*len(reqs))
 	args = append(args, s.serverNow(), table.first)
 	for _, start := range table.starts {
 		args = append(args, start)
 	}
 	args = append(args, seen.Epoch, seen.Seq, seen.Units)
 	subjects := subjectColumns(reqs)
-	args = append(args, strings.Join(subjects, " "))
+	args = append(args, strings.Join(subjects, " "), m.fixed())
 	first := len(args)
 	n := len(reqs)
 	args = args[:first+columns*n]

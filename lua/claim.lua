@@ -27,7 +27,10 @@
 -- ARGV[11]    seen_units    the most units that the caller saw sold
 -- ARGV[12]    subjects      names of other subjects, sorted, joined by " ";
 --                           each has a column after the six
--- ARGV[13..]  six a claim, in columns, as a command takes a range of ARGV:
+-- ARGV[13]    fixed         the constant part of the campaign that the caller
+--                           knows, joined by " "; after it was deleted, another
+--                           may have its id
+-- ARGV[14..]  six a claim, in columns, as a command takes a range of ARGV:
 --             user id; quantity; key, 16 bytes; record head, which starts with
 --             the 8 bytes of the body's digest; claim id; event part, the JSON
 --             from the value of user_id to that of seq. Quantity of a packet: 1.
@@ -46,7 +49,7 @@
 --      stay in their shard
 --   13 limit: 1300 and the limit's number in limits
 --   14 invalid: 1400 and the number of a limit whose subject is missing
--- or {1} absent: the campaign is missing or away
+-- or {1} absent: the campaign is missing or away, or another has its id
 -- or {2, which} damaged: the key of that number; nothing was changed
 -- or {3, now_ms} clock: now is outside of the days above
 -- or {4, epoch, seq} rolled back: Redis is behind what the caller saw;
@@ -54,7 +57,7 @@
 local state_key, users_key, keys_key = KEYS[1], KEYS[2], KEYS[3]
 local stream_key, signals_key, waves_key = KEYS[4], KEYS[5], KEYS[6]
 local find, sub, match = string.find, string.sub, string.match
-local FIRST_CLAIM, PER_CLAIM, DAYS = 13, 6, 5
+local FIRST_CLAIM, PER_CLAIM, DAYS = 14, 6, 5
 
 -- include users_records.lua
 
@@ -68,6 +71,8 @@ local numbers = #names
 names[numbers + 1] = 'limits'
 names[numbers + 2] = 'generation'
 names[numbers + 3] = 'token'
+local fixed = {'kind', 'time_zone', 'currency', 'hold_for_ms', 'shards', 'shard_by'}
+for i, name in ipairs(fixed) do names[numbers + 3 + i] = name end
 -- pcall returns the error of a wrong type, so no call is spent on TYPE.
 local fields = redis.pcall('HMGET', state_key, unpack(names))
 if fields.err then return {2, 1} end
@@ -81,6 +86,8 @@ end
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
 if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then return {1} end
+for i = 1, #fixed do fixed[i] = fields[numbers + 3 + i] or '' end
+if table.concat(fixed, ' ') ~= ARGV[13] then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- Live claims wrote both hashes, so a missing one was lost. Without
 -- live claims they may be missing, while seq goes on.

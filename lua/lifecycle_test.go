@@ -62,6 +62,29 @@ func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
 	})
 }
 
+// A process may still know a campaign that was deleted.
+func TestClaimRefusesAnotherCampaignOfTheSameID(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		before := snapshot(t.Context(), t, rdb)
+		now, err := b.s.MetaOf(b.c)
+		require.NoError(t, err)
+		tokyo, err := models.LoadZone("Asia/Tokyo")
+		require.NoError(t, err)
+		for name, change := range map[string]func(m *lua.Meta){
+			"kind": func(m *lua.Meta) { m.Kind = models.KindPacket }, "zone": func(m *lua.Meta) { m.Location = tokyo },
+			"currency": func(m *lua.Meta) { m.Currency = "EUR" }, "hold": func(m *lua.Meta) { m.HoldForMs = 1 },
+		} {
+			m := now
+			change(&m)
+			replies, _, err := b.s.Claim(t.Context(), m, []lua.ClaimRequest{want("u", 1, "")})
+			require.NoError(t, err, name)
+			require.Equal(t, models.OutcomeAbsent, replies[0].Outcome, name)
+			require.Equal(t, before, snapshot(t.Context(), t, rdb), name)
+		}
+	})
+}
+
 // The constant part must be what Redis has: another campaign of the
 // same id is no new definition of this one.
 func TestAdjustRefusesAnotherCampaignOfTheSameID(t *testing.T) {

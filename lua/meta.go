@@ -3,6 +3,7 @@ package lua
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,6 +60,21 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 		ID: c.ID, Kind: c.Kind, Partition: PartitionOf(c.ID, s.opts.Partitions),
 		Location: zone, Currency: c.Currency, HoldForMs: c.HoldForMs, Shards: c.Shards, ShardBy: c.ShardBy,
 	}, nil
+}
+
+// IsSame reports whether two Metas of an id are of the same campaign.
+func (m *Meta) IsSame(other *Meta) bool {
+	return m.fixed() == other.fixed() && m.IsSharded() == other.IsSharded()
+}
+
+// fixed is the constant part of a lot as claim.lua compares it, see fixed
+// of a definition.
+func (m *Meta) fixed() string {
+	shards := " "
+	if m.IsShard() {
+		shards = strconv.Itoa(m.Shards) + " " + m.ShardBy
+	}
+	return strings.Join([]string{string(m.Kind), m.Location.String(), m.Currency, formatInt(m.HoldForMs), shards}, " ")
 }
 
 // days are the day of a moment, the two before and the three after it.

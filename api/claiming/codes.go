@@ -26,8 +26,12 @@ func codeOf(o models.Outcome) wire.Code {
 }
 
 // codeOfError is the refusal for an error of Claimer. Only
-// lua.ErrUnavailable proves that no claim was made.
+// lua.ErrUnavailable, and that the campaign doesn't exist, prove that no
+// claim was made.
 func codeOfError(err error) wire.Code {
+	if errors.Is(err, models.ErrNotFound) {
+		return wire.CodeCampaignNotFound
+	}
 	if errors.Is(err, lua.ErrUnavailable) && !errors.Is(err, lua.ErrOutcomeUnknown) {
 		return wire.CodeUnavailable
 	}

@@ -2,6 +2,8 @@ package claiming
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -37,7 +39,9 @@ type lane struct {
 
 	loading  sync.Mutex
 	loadedAt time.Time // the last attempt
-	loaded   bool      // by the last attempt
+	loadErr  error     // of the last attempt
+
+	forget func() // drops all lanes of the campaign, which doesn't exist any more
 }
 
 func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
@@ -81,8 +85,13 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 	round := l.soldOut.round.Load()
 	started := l.cfg.Clock()
 	replies, view, err := l.send(reqs)
-	if err == nil && l.handleMissing(replies, view) && l.load() {
-		replies, view, err = l.send(reqs) // the first call made no claim
+	if err == nil && l.handleMissing(replies, view) {
+		switch loadErr := l.load(); {
+		case loadErr == nil:
+			replies, view, err = l.send(reqs) // the first call made no claim
+		case errors.Is(loadErr, models.ErrNotFound):
+			return nil, loadErr
+		}
 	}
 	if err != nil {
 		l.soldOut.invalidate()
@@ -145,17 +154,24 @@ func (l *lane) handleMissing(replies []lua.ClaimReply, view lua.CampaignView) bo
 // loadEvery limits the load attempts for a campaign that MySQL can't restore.
 const loadEvery = 100 * time.Millisecond
 
-// load loads the campaign into Redis and reports whether to call again.
-func (l *lane) load() bool {
+// errOther means that the campaign was deleted, and another may have its id.
+var errOther = fmt.Errorf("%w: the campaign is not the one that was looked up", lua.ErrUnavailable)
+
+// load loads the campaign into Redis. After an error a call would not find
+// it. Errors: models.ErrNotFound, errOther; any other means unavailable.
+func (l *lane) load() error {
 	l.loading.Lock()
 	defer l.loading.Unlock()
 	now := l.cfg.Clock()
 	if now.Sub(l.loadedAt) < loadEvery {
-		return l.loaded
+		return l.loadErr
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	_, err := l.cfg.Loader.Recover(ctx, l.meta.ID, l.latest.position())
+	meta, err := l.cfg.Loader.Recover(ctx, l.meta.ID, l.latest.position())
+	if at := l.latest.position(); at.Seq == 0 && at.Units == 0 { // else it can't be deleted
+		err = l.unlessOther(meta, err)
+	}
 	if err != nil {
 		l.logSome.Do(func() {
 			l.cfg.Logger.Warn("campaign is not in redis and was not loaded, its claims are refused",
@@ -163,8 +179,21 @@ func (l *lane) load() bool {
 		})
 	}
 	l.loadedAt = now
-	l.loaded = err == nil
-	return l.loaded
+	l.loadErr = err
+	return err
+}
+
+// unlessOther forgets a campaign that was deleted, and perhaps made anew.
+func (l *lane) unlessOther(now lua.Meta, err error) error {
+	isGone := errors.Is(err, models.ErrNotFound)
+	if !isGone && (err != nil || now.IsSame(&l.meta)) {
+		return err
+	}
+	l.forget()
+	if isGone && !l.meta.IsShard() { // a campaign without this shard may have the id
+		return err
+	}
+	return errOther
 }
 
 // latest is the last position of a campaign in Redis that this process saw.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -27,7 +28,8 @@ const (
 
 // lanes holds the campaigns that this process got claims for. A campaign's
 // first claim looks it up, in Redis or else in MySQL. The result never
-// changes, see lua.Meta. Missing campaigns are not cached.
+// changes, see lua.Meta, unless the campaign is deleted: a claim notices.
+// Missing campaigns are not cached.
 type lanes struct {
 	cfg          Config
 	metrics      *metrics
@@ -132,6 +134,7 @@ func knownOf(c *models.Campaign) lua.Position {
 
 func (ls *lanes) add(meta lua.Meta) *lane {
 	l := newLane(&ls.cfg, ls.metrics, meta, ls.breakers.of(meta.Partition))
+	l.forget = func() { ls.forget(meta.CampaignID()) }
 	now := ls.cfg.Clock()
 	l.used.Store(now.UnixNano())
 	ls.mu.Lock()
@@ -142,6 +145,12 @@ func (ls *lanes) add(meta lua.Meta) *lane {
 	ls.drop(now)
 	ls.byID[meta.ID] = l
 	return l
+}
+
+func (ls *lanes) forget(campaignID string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	maps.DeleteFunc(ls.byID, func(_ string, l *lane) bool { return l.meta.CampaignID() == campaignID })
 }
 
 // drop frees space for a lane. Periodically it drops idle lanes, and

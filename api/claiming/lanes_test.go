@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,6 +129,45 @@ func TestLanes_WhoLeavesALookUpLeavesAlone(t *testing.T) {
 		require.EqualValues(t, 1, s.asked.Load())
 		require.Equal(t, 1, s.Sent())
 	})
+}
+
+// A campaign that never had claims may be deleted, by another process, and
+// its id be given to a different one.
+func TestLanes_ADeletedCampaignIsForgotten(t *testing.T) {
+	t.Parallel()
+	paused := models.Campaign{ID: "c1", Total: 9, Status: models.StatusPaused}
+	sharded := paused
+	sharded.Shards = 2
+	for _, was := range []models.Campaign{paused, sharded} {
+		now := &apitest.Clock{At: apitest.Now}
+		fake := apitest.NewFake()
+		made := func(c models.Campaign) {
+			fake.Put(c).InRedis = c.Shards < 2
+			for i := range c.Shards {
+				c.ID = models.ShardID("c1", i+1)
+				fake.Put(c).InRedis = true
+			}
+		}
+		made(was)
+		h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
+		claim := func() string {
+			now.Add(time.Second)
+			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
+			return regexp.MustCompile(`"code":"(\w+)"|"seq":1`).FindString(w.Body.String())
+		}
+		require.Contains(t, claim(), "paused")
+		clear(fake.Campaigns)
+		if was.Shards > 1 { // whether the campaign has other shards now is not known yet
+			require.Contains(t, claim(), "unavailable")
+		}
+		require.Contains(t, claim(), "campaign_not_found")
+		made(was)
+		require.Contains(t, claim(), "paused")
+		clear(fake.Campaigns)
+		fake.Put(models.Campaign{ID: "c1", Total: 9, HoldForMs: 60_000}) // Redis doesn't hold it yet
+		require.Contains(t, claim(), "unavailable")
+		require.Equal(t, `"seq":1`, claim())
+	}
 }
 
 // Damage to the campaign causes a reload. Damage to one user's record
