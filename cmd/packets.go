@@ -1,8 +1,11 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -39,10 +42,7 @@ such as [{"id": "p1", "amount": 500}]. Amounts are minor units.`,
 			n.ReleaseAt = &at
 		}
 		if file != "" {
-			text, err := os.ReadFile(file) //nolint:gosec // the caller names it
-			if err == nil {
-				err = json.Unmarshal(text, &n.Packets)
-			}
+			n.Packets, err = readPackets(file)
 			if err != nil {
 				return usagef("--file: %w", err)
 			}
@@ -62,4 +62,22 @@ such as [{"id": "p1", "amount": 500}]. Amounts are minor units.`,
 	c.MarkFlagsMutuallyExclusive("count", "file")
 	c.MarkFlagsRequiredTogether("count", "amount")
 	return c
+}
+
+// readPackets refuses an unknown field, as the API does: a release_at of a
+// packet must not be ignored.
+func readPackets(file string) (packets []client.Packet, err error) {
+	text, err := os.ReadFile(file) //nolint:gosec // the caller names it
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&packets); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("goes on after its list")
+	}
+	return packets, nil
 }
