@@ -194,8 +194,8 @@ func (r *Repository) selected(ctx context.Context, q *models.CampaignQuery) *gor
 		find = find.Where("status = ?", q.Status)
 	}
 	if q.Text != "" {
-		like := "%" + likeText.Replace(strings.ToLower(q.Text)) + "%"
-		find = find.Where("(LOWER(id) LIKE ? ESCAPE '!' OR LOWER(name) LIKE ? ESCAPE '!')", like, like)
+		like := "%" + likeText.Replace(q.Text) + "%"
+		find = find.Where("(LOWER(id) LIKE LOWER(?) ESCAPE '!' OR LOWER(name) LIKE LOWER(?) ESCAPE '!')", like, like)
 	}
 	return find
 }

@@ -356,7 +356,7 @@ func TestCampaignsAreFoundByTextAndStatusInEachOrder(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		repo := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t))
 		for i, c := range []models.Campaign{
-			{ID: "spring-sale", Name: "Frühling", Total: 10}, {ID: "spring_100", Name: "50% off", Total: 30}, {ID: "Winter", Name: "the SPRING after", Total: 20},
+			{ID: "spring-sale", Name: "FRÜHLING", Total: 10}, {ID: "spring_100", Name: "50% off", Total: 30}, {ID: "Winter", Name: "the SPRING after", Total: 20},
 		} {
 			c.Kind = models.KindCoupon
 			_, _, err := repo.Create(t.Context(), c)
@@ -381,6 +381,7 @@ func TestCampaignsAreFoundByTextAndStatusInEachOrder(t *testing.T) {
 		require.Equal(t, []string{"spring_100"}, ids(models.CampaignQuery{Text: "0% o"}))
 		require.Equal(t, []string{"spring_100"}, ids(models.CampaignQuery{Text: "g_"}))
 		require.Empty(t, ids(models.CampaignQuery{Text: "!"}))
+		require.Equal(t, []string{"spring-sale"}, ids(models.CampaignQuery{Text: "FRÜh"}))
 		require.Equal(t, []string{"Winter"}, ids(models.CampaignQuery{Status: models.StatusClosed}))
 		require.Equal(t, []string{"spring_100", "Winter", "spring-sale"}, ids(models.CampaignQuery{Sort: models.SortByBusy}))
 		require.Equal(t, []string{"spring_100", "Winter", "spring-sale"}, ids(models.CampaignQuery{Sort: models.SortByTotal}))
