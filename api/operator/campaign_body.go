@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -165,9 +166,11 @@ func (b *campaignBody) missing() *wire.Problem {
 	return checkName(b.Name)
 }
 
-func checkName(name *string) *wire.Problem {
-	if name != nil && slices.ContainsFunc([]rune(*name), func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return wire.Invalid("name", "holds a character that is not printable")
+func checkName(name *string) *wire.Problem { return checkText("name", orZero(name)) }
+
+func checkText(field, text string) *wire.Problem {
+	if !utf8.ValidString(text) || slices.ContainsFunc([]rune(text), func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return wire.Invalid(field, "holds a character that is not printable")
 	}
 	return nil
 }

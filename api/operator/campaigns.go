@@ -95,6 +95,9 @@ func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput,
 	if after != "" && models.CheckCampaignID(after) != nil {
 		return nil, wire.Invalid(parameter, "must be the next of a page")
 	}
+	if p := checkText("q", in.Query); p != nil { // a database would search for a part of it
+		return nil, p
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	all, err := s.cfg.Campaigns.List(ctx, models.CampaignQuery{

@@ -107,6 +107,9 @@ func TestCampaigns_PagesFollowOneAnother(t *testing.T) {
 	require.Len(t, ids, 250)
 	require.IsIncreasing(t, ids)
 	require.Equal(t, "cursor", apitest.Refused(t, 422, "invalid", h, "GET", "/v1/campaigns?cursor=a%20b", "").Field)
+	for _, text := range []string{"%FF", "%00"} {
+		require.Equal(t, "q", apitest.Refused(t, 422, "invalid", h, "GET", "/v1/campaigns?q="+text, "").Field)
+	}
 }
 
 func TestStock_BacklogIsNeverDrift(t *testing.T) {
