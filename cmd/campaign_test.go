@@ -59,6 +59,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",
 		"campaign set zero --ends-at 2035-11-04T01:30": "as 2035-11-04T01:30:00-05:00", "campaign create a --total 1 --time-zone localtime": "Europe/Berlin", "campaign create a": "--total is missing",
 		"redeem x": "--order", "claim zero --user a --quantity 0": "--quantity must be 1 or more",
+		"claim zero --user a --key=": "--key must be", "extend x --by 1m --key=": "--key must be", "packets add zero --count 1 --amount 1 --key=": "--key must be",
 		"campaign close winter": "--confirm winter", "campaign set winter": "--total", "campaign get": "CAMPAIGN is missing, such as `dibs campaign get spring", "claim winter": "--user",
 		"campaign list -o xml": "table, json or csv",
 	} {

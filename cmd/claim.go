@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -24,12 +25,19 @@ var claimView = printer.View[client.Claim]{
 	},
 }
 
+// checkKey refuses an empty key, such as of a variable that isn't set: the
+// client would make one up, and a repetition would be another request.
+func checkKey(c *cobra.Command, key string) error {
+	return must("--key", key != "" || !c.Flags().Changed("key"), "1 to 255 characters", "empty")
+}
+
 func newClaim(env Env) *cobra.Command {
 	var req client.ClaimRequest
 	c := aboutClaim(env, cobra.Command{
 		Use: "claim CAMPAIGN", Short: "Claim units for a user, over HTTP", Example: "  dibs claim spring --user ada --quantity 2 --key order-7",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
-		if err := must("--quantity", req.Quantity != 0, "1 or more", req.Quantity); err != nil { // the client takes 0 for 1
+		// the client takes 0 for 1
+		if err := cmp.Or(must("--quantity", req.Quantity != 0, "1 or more", req.Quantity), checkKey(q.c, req.Key)); err != nil {
 			return err
 		}
 		req.CampaignID = q.id
@@ -93,6 +101,9 @@ func newExtend(env Env) *cobra.Command {
 		Long:    "Up to what its campaign allows (hold_max).",
 		Example: "  dibs extend 019a7b1c-8f3e-7c41-a1f2-0d6c1f6e2b11 --by 10m",
 	}, func(ctx context.Context, q *question[client.Claim]) error {
+		if err := checkKey(q.c, key); err != nil {
+			return err
+		}
 		return q.show(q.Extend(ctx, q.id, by, key))
 	})
 	c.Flags().DurationVar(&by, "by", 0, "how much longer, such as 10m")

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,7 @@ such as [{"id": "p1", "amount": 500}]. Amounts are minor units.`,
 	}, func(ctx context.Context, q *question[client.PacketsAdded]) error {
 		n.Split = client.Split(split)
 		at, err := timeOrSpan("--release-at", release, 1)
+		err = cmp.Or(err, checkKey(q.c, n.Key))
 		switch {
 		case err != nil:
 			return err
