@@ -140,7 +140,7 @@ func (s *Scripts) claimArgs(m Meta, seen Position, reqs []ClaimRequest) []any {
 	}
 	args = append(args, seen.Epoch, seen.Seq, seen.Units)
 	subjects := subjectColumns(reqs)
-	args = append(args, strings.Join(subjects, " "), m.fixed())
+	args = append(args, strings.Join(subjects, " "), m.MadeMs)
 	first := len(args)
 	n := len(reqs)
 	args = args[:first+columns*n]

@@ -27,9 +27,8 @@
 -- ARGV[11]    seen_units    the most units that the caller saw sold
 -- ARGV[12]    subjects      names of other subjects, sorted, joined by " ";
 --                           each has a column after the six
--- ARGV[13]    fixed         the constant part of the campaign that the caller
---                           knows, joined by " "; after it was deleted, another
---                           may have its id
+-- ARGV[13]    made_ms       when the campaign that the caller knows was made;
+--                           after a deletion another may have its id. 0: unknown
 -- ARGV[14..]  six a claim, in columns, as a command takes a range of ARGV:
 --             user id; quantity; key, 16 bytes; record head, which starts with
 --             the 8 bytes of the body's digest; claim id; event part, the JSON
@@ -71,8 +70,7 @@ local numbers = #names
 names[numbers + 1] = 'limits'
 names[numbers + 2] = 'generation'
 names[numbers + 3] = 'token'
-local fixed = {'kind', 'time_zone', 'currency', 'hold_for_ms', 'shards', 'shard_by'}
-for i, name in ipairs(fixed) do names[numbers + 3 + i] = name end
+names[numbers + 4] = 'made_ms'
 -- pcall returns the error of a wrong type, so no call is spent on TYPE.
 local fields = redis.pcall('HMGET', state_key, unpack(names))
 if fields.err then return {2, 1} end
@@ -86,8 +84,8 @@ end
 local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
 if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then return {1} end
-for i = 1, #fixed do fixed[i] = fields[numbers + 3 + i] or '' end
-if table.concat(fixed, ' ') ~= ARGV[13] then return {1} end
+local made_ms = fields[numbers + 4]
+if made_ms and ARGV[13] ~= '0' and made_ms ~= ARGV[13] then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
 -- Live claims wrote both hashes, so a missing one was lost. Without
 -- live claims they may be missing, while seq goes on.

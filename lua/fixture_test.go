@@ -75,7 +75,7 @@ func newBundle(t testing.TB, rdb redis.UniversalClient, change func(c *models.Ca
 	b.s = b.scripts()
 	b.c = &models.Campaign{
 		ID: testenv.UniqueID(t, "c"), Kind: models.KindCoupon, Status: models.StatusOpen, Total: 10, TimeZone: "UTC",
-		Version: 1, Epoch: 1,
+		Version: 1, Epoch: 1, CreatedAt: noon,
 	}
 	if change != nil {
 		change(b.c)

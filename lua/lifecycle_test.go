@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -67,20 +68,17 @@ func TestClaimRefusesAnotherCampaignOfTheSameID(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
 		before := snapshot(t.Context(), t, rdb)
-		now, err := b.s.MetaOf(b.c)
+		m, err := b.s.MetaOf(b.c)
 		require.NoError(t, err)
-		tokyo, err := models.LoadZone("Asia/Tokyo")
-		require.NoError(t, err)
-		for name, change := range map[string]func(m *lua.Meta){
-			"kind": func(m *lua.Meta) { m.Kind = models.KindPacket }, "zone": func(m *lua.Meta) { m.Location = tokyo },
-			"currency": func(m *lua.Meta) { m.Currency = "EUR" }, "hold": func(m *lua.Meta) { m.HoldForMs = 1 },
-		} {
-			m := now
-			change(&m)
+		for _, row := range []struct {
+			knows int64
+			want  models.Outcome
+		}{{m.MadeMs - 1, models.OutcomeAbsent}, {m.MadeMs, models.OutcomeClaimed}, {0, models.OutcomeClaimed}} {
+			m.MadeMs = row.knows
 			replies, _, err := b.s.Claim(t.Context(), m, []lua.ClaimRequest{want("u", 1, "")})
-			require.NoError(t, err, name)
-			require.Equal(t, models.OutcomeAbsent, replies[0].Outcome, name)
-			require.Equal(t, before, snapshot(t.Context(), t, rdb), name)
+			require.NoError(t, err)
+			require.Equal(t, row.want, replies[0].Outcome)
+			require.Equal(t, row.want == models.OutcomeAbsent, reflect.DeepEqual(before, snapshot(t.Context(), t, rdb)))
 		}
 	})
 }

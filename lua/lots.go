@@ -136,7 +136,7 @@ func (s *Scripts) loadCall(l *Load) (call, error) {
 	args := []any{s.serverNow(), l.Token, l.Generation, l.users, l.keys, l.packets, event, payload, l.lastMs}
 	args = append(append(args, fixed(c)...), definition(c)...)
 	args = append(args, "epoch", c.Epoch, "version", c.Version,
-		"taken", l.Taken, "sold", l.Sold, "seq", l.Seq, "released", l.Released)
+		"made_ms", madeMs(c), "taken", l.Taken, "sold", l.Sold, "seq", l.Seq, "released", l.Released)
 	switch {
 	case c.Kind == models.KindPacket:
 		args = append(args, "total", l.Taken+l.packets, "pushed", l.pushed)

@@ -3,7 +3,6 @@ package lua
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ type Meta struct {
 	HoldForMs int64
 	Shards    int    // of the campaign; 0 is 1
 	ShardBy   string // see models.Campaign
+	MadeMs    int64  // when the campaign was made, as another may get its id; 0: unknown
 }
 
 // IsShard reports whether the lot is a shard.
@@ -59,22 +59,15 @@ func (s *Scripts) MetaOf(c *models.Campaign) (Meta, error) {
 	return Meta{
 		ID: c.ID, Kind: c.Kind, Partition: PartitionOf(c.ID, s.opts.Partitions),
 		Location: zone, Currency: c.Currency, HoldForMs: c.HoldForMs, Shards: c.Shards, ShardBy: c.ShardBy,
+		MadeMs: madeMs(c),
 	}, nil
 }
 
-// IsSame reports whether two Metas of an id are of the same campaign.
-func (m *Meta) IsSame(other *Meta) bool {
-	return m.fixed() == other.fixed() && m.IsSharded() == other.IsSharded()
-}
-
-// fixed is the constant part of a lot as claim.lua compares it, see fixed
-// of a definition.
-func (m *Meta) fixed() string {
-	shards := " "
-	if m.IsShard() {
-		shards = strconv.Itoa(m.Shards) + " " + m.ShardBy
+func madeMs(c *models.Campaign) int64 {
+	if c.CreatedAt.IsZero() {
+		return 0
 	}
-	return strings.Join([]string{string(m.Kind), m.Location.String(), m.Currency, formatInt(m.HoldForMs), shards}, " ")
+	return c.CreatedAt.UnixMilli()
 }
 
 // days are the day of a moment, the two before and the three after it.

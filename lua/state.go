@@ -126,6 +126,9 @@ func (s *Scripts) stateOf(campaignID string, f *fields) (State, error) {
 		PerUser: f.number("per_user"), PerDay: f.number("per_user_per_day"), limits: f.text["limits"], LastMs: f.number("last_ms"),
 		Released: f.number("released"), Sold: f.number("sold"),
 	}
+	if f.text["made_ms"] != "" { // older versions did not write it
+		st.Meta.MadeMs = f.number("made_ms")
+	}
 	if st.Meta.Kind == models.KindPacket {
 		st.Pushed = f.number("pushed")
 	}

@@ -186,7 +186,7 @@ func (l *lane) load() error {
 // unlessOther forgets a campaign that was deleted, and perhaps made anew.
 func (l *lane) unlessOther(now lua.Meta, err error) error {
 	isGone := errors.Is(err, models.ErrNotFound)
-	if !isGone && (err != nil || now.IsSame(&l.meta)) {
+	if !isGone && (err != nil || now.MadeMs == l.meta.MadeMs) {
 		return err
 	}
 	l.forget()

@@ -164,7 +164,7 @@ func TestLanes_ADeletedCampaignIsForgotten(t *testing.T) {
 		made(was)
 		require.Contains(t, claim(), "paused")
 		clear(fake.Campaigns)
-		fake.Put(models.Campaign{ID: "c1", Total: 9, HoldForMs: 60_000}) // Redis doesn't hold it yet
+		fake.Put(models.Campaign{ID: "c1", Total: 9}).CreatedAt = apitest.Now.Add(time.Minute) // Redis doesn't hold it yet
 		require.Contains(t, claim(), "unavailable")
 		require.Equal(t, `"seq":1`, claim())
 	}

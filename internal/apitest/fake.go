@@ -188,7 +188,7 @@ func (r *Fake) State(_ context.Context, id string) (lua.State, error) {
 
 func (c *Campaign) meta() lua.Meta {
 	zone, _ := c.Location()
-	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs, Shards: c.Shards}
+	return lua.Meta{ID: c.ID, Kind: c.Kind, Location: zone, HoldForMs: c.HoldForMs, Shards: c.Shards, MadeMs: c.CreatedAt.UnixMilli()}
 }
 
 // Load loads a campaign into Redis.
