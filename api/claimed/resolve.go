@@ -264,7 +264,8 @@ func DocumentReopen(oapi *huma.OpenAPI, op *huma.Operation) {
 // DocumentExtend describes PostExtend.
 func DocumentExtend(oapi *huma.OpenAPI, op *huma.Operation) {
 	documentResolution(oapi, op, "The hold ends at expires_at")
-	op.Parameters = append(op.Parameters, wire.KeyParam("characters that can be seen, as in user_id; of the claim: the same key extends it once"))
+	op.Parameters = append(op.Parameters, wire.KeyParam("characters that can be seen, as in user_id;"+
+		" of the claim: the same key extends it once"))
 	wire.DocumentBody(op, wire.SchemaOf[extendBody](oapi))
 }
 

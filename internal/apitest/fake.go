@@ -238,7 +238,8 @@ func (r *Fake) UseOnce(_ context.Context, id string, _ time.Duration) (bool, err
 // Deps uses this Fake for every dependency.
 func (r *Fake) Deps() api.Deps {
 	return api.Deps{
-		Claimer: r, States: r, Shared: r, Loader: r, Campaigns: r, Books: r, Mover: r, Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
+		Claimer: r, States: r, Shared: r, Loader: r, Campaigns: r, Books: r, Mover: r,
+		Claims: r, Resolver: r, Applied: r, Audit: r.Audit, Groups: r.Groups,
 		Ledger: Ledger{},
 		Ready:  func(context.Context) error { return r.Ready },
 	}

@@ -184,7 +184,8 @@ func (s *Stack) runAPI(ctx context.Context) error { return s.serveAPI(ctx, s.Con
 func (s *Stack) serveAPI(ctx context.Context, closeTimeout time.Duration) error {
 	s.parts = newParts(s.Registry, s.partsOfAPI)
 	deps := api.Deps{
-		Claimer: s.Scripts, States: s.Scripts, Shared: s.shared, Loader: s.Loader, Campaigns: s.Campaigns, Books: records.NewBooks(s.DB), Mover: s.mover,
+		Claimer: s.Scripts, States: s.Scripts, Shared: s.shared, Loader: s.Loader, Campaigns: s.Campaigns,
+		Books: records.NewBooks(s.DB), Mover: s.mover,
 		Claims: records.NewClaims(s.DB), Resolver: s.resolver, Applied: offset.NewStreams(s.DB, s.Scripts),
 		Audit: audit.NewLog(s.DB), Groups: s.groups(),
 		Ledger: ledger.New(s.DB),

@@ -121,7 +121,7 @@ func TestRepair_NamesNoClaimThatIsOnItsWay(t *testing.T) {
 		_, now := h.ClaimAfter(id, lua.Position{}, syncertest.Ask("w", ""))
 		require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: now.Position}))
 		claiming.Go(func() error {
-			time.Sleep(100 * time.Millisecond) // as a flush takes
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // a slow flush
 			h.Sync()
 			return nil
 		})

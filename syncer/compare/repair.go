@@ -160,12 +160,33 @@ const seqsMax = 10_000 // ranges of one event
 // missingSeqs returns ranges of seqs, up to the highest, without a
 // row or a parked claim, that were not given up before.
 func missingSeqs(ctx context.Context, tx *gorm.DB, id string, highest int64) (missing [][2]int64, err error) {
+	known, err := unwrittenSeqs(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	written, err := writtenSeqs(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	known = append(known, written...)
+	slices.SortFunc(known, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+	next := int64(1)
+	for _, k := range append(known, [2]int64{highest + 1, highest + 1}) {
+		if k[0] > next && len(missing) < seqsMax {
+			missing = append(missing, [2]int64{next, min(k[0]-1, highest)})
+		}
+		next = max(next, k[1]+1)
+	}
+	return missing, nil
+}
+
+// unwrittenSeqs are those of parked claims, and of claims given up before.
+func unwrittenSeqs(ctx context.Context, tx *gorm.DB, id string) (known [][2]int64, err error) {
 	campaignID, shard := models.SplitShardID(id)
 	parked, err := parking.Read(ctx, tx, id)
 	if err != nil {
 		return nil, err
 	}
-	var known [][2]int64
 	for _, p := range parked.BySeq() {
 		known = append(known, [2]int64{p.Event.Seq, p.Event.Seq})
 	}
@@ -184,7 +205,13 @@ func missingSeqs(ctx context.Context, tx *gorm.DB, id string, highest int64) (mi
 			known = append(known, e.Seqs...)
 		}
 	}
-	var archived, inArchive int64 // the archive may be elsewhere
+	return known, nil
+}
+
+// writtenSeqs are those of rows. Errors: errUnnamed if some are elsewhere.
+func writtenSeqs(ctx context.Context, tx *gorm.DB, id string) (known [][2]int64, err error) {
+	campaignID, shard := models.SplitShardID(id)
+	var archived, inArchive int64 // the archive may have been moved
 	err = tx.Raw("SELECT archived_claims, (SELECT COUNT(*) FROM claims_archive WHERE campaign_id = ? AND shard = ?)"+
 		" FROM lots WHERE id = ?", campaignID, shard, id).Row().Scan(&archived, &inArchive)
 	if err == nil && inArchive < archived {
@@ -210,15 +237,7 @@ func missingSeqs(ctx context.Context, tx *gorm.DB, id string, highest int64) (mi
 			return nil, err
 		}
 	}
-	slices.SortFunc(known, func(a, b [2]int64) int { return int(a[0] - b[0]) })
-	next := int64(1)
-	for _, k := range append(known, [2]int64{highest + 1, highest + 1}) {
-		if k[0] > next && len(missing) < seqsMax {
-			missing = append(missing, [2]int64{next, min(k[0]-1, highest)})
-		}
-		next = max(next, k[1]+1)
-	}
-	return missing, nil
+	return known, nil
 }
 
 // publish adds claims.given_up to the outbox,
