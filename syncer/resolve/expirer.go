@@ -196,12 +196,10 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 	if err != nil {
 		return 0, false, err
 	}
-	found := sqlstore.Keys(claims, func(c *heldClaim) string { return c.ID })
+	away := len(e.away)
 	claims = ofIntact(ctx, e, claims, func(c *heldClaim) string { return c.LotID() })
-	intact := sqlstore.Keys(claims, func(c *heldClaim) string { return c.ID })
-	ids = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(found, id) && !slices.Contains(intact, id) })
-	if len(ids) == 0 {
-		return 0, false, nil
+	if len(e.away) > away { // the next pass leaves out their dues
+		return 0, true, nil
 	}
 	claims = slices.DeleteFunc(claims, func(c heldClaim) bool {
 		return c.Status != models.ClaimClaimed || c.Kind == models.KindPacket

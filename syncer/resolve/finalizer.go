@@ -183,15 +183,16 @@ func (f *Finalizer) drainedNow(ctx context.Context, c *models.Campaign) (bool, e
 	case state.Status != models.StatusClosed:
 		return false, fmt.Errorf("%w: %s: redis says that it is %s", ErrUndrained, c.ID, state.Status)
 	}
-	if isLost, err := f.loadLost(ctx, c.ID, isAway); err != nil || isLost {
+	if err := f.noneParked(ctx, c); err != nil {
 		return false, err
 	}
-	return f.noneParked(ctx, c)
+	isLost, err := f.loadLost(ctx, c.ID, isAway)
+	return err == nil && !isLost, err
 }
 
-// loadLost loads a lot that Redis lost, as it lacks it though it was not
-// evicted, and one of which a process saw more than MySQL has. The load
-// counts what is lost, which an operator gives up.
+// loadLost loads a lot without parked claims if Redis lost it, as it lacks
+// it though it was not evicted, or if a process saw more than MySQL has.
+// The load counts what is lost, which an operator gives up.
 func (f *Finalizer) loadLost(ctx context.Context, id string, isAway bool) (isLost bool, err error) {
 	row, err := campaigns.Read(f.relay.db.WithContext(ctx), id)
 	switch {
@@ -223,15 +224,15 @@ func (f *Finalizer) shardsDrained(ctx context.Context, c *models.Campaign) (bool
 	return true, nil
 }
 
-// noneParked reports whether a campaign has
-// no parked claims: these own their packets.
-func (f *Finalizer) noneParked(ctx context.Context, c *models.Campaign) (bool, error) {
+// noneParked returns an ErrUndrained if a campaign
+// has parked claims: these own their packets.
+func (f *Finalizer) noneParked(ctx context.Context, c *models.Campaign) error {
 	parked, err := f.loader.Parked(ctx, c.ID)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", ErrUndrained, err)
+		return fmt.Errorf("%w: %w", ErrUndrained, err)
 	}
 	if names := parked.Names(); len(names) > 0 {
-		return false, fmt.Errorf("%w: %s: %s", ErrUndrained, c.ID, names)
+		return fmt.Errorf("%w: %s: %s", ErrUndrained, c.ID, names)
 	}
-	return true, nil
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/syncertest"
@@ -431,4 +432,30 @@ func TestRestore_ShardsGetWhatTheyHad(t *testing.T) {
 		s.check()
 		s.requireSettled(changed)
 	}
+}
+
+// Redis was rolled back and gives away units of claims that MySQL has,
+// before anyone finds the loss.
+func TestMove_UnitsSoldBeforeALossStay(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, 10, 2)
+	before := syncertest.DumpRedis(t, s.Redis)
+	require.Equal(t, 5, s.take(1, 5))
+	s.Sync()
+	before.Restore(t, s.Redis)
+	move, err := uuid.NewV7()
+	require.NoError(t, err)
+	debit := lua.Debit{Move: move.String(), Shard: s.shard(1), Epoch: s.views()[0].Epoch, To: 2, Units: 3}
+	units, err := s.Scripts.Debit(t.Context(), &debit)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, units)
+	s.Sync()
+	require.NoError(t, s.mover.Finish(t.Context(), s.id))
+	s.Sync()
+	require.NoError(t, s.Load(s.shard(1)))
+	require.NoError(t, s.Load(s.shard(2)))
+	require.Equal(t, 5, s.take(2, 10))
+	require.Zero(t, s.take(1, 1))
+	s.Sync()
+	require.EqualValues(t, 10, s.Campaign(s.id).Claimed)
 }

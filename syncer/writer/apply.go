@@ -72,7 +72,8 @@ type lotRow struct {
 	adder.Lot  `gorm:"embedded"`
 	IsArchived bool // all its claims have been written before
 	HoldForMs  int64
-	Free       int64 // units, before the batch
+	Free       int64 // units, before the batch; lost ones among them
+	Lost       int64 // units
 }
 
 // apply applies a batch in one transaction. A call
@@ -174,7 +175,7 @@ func (a *application) readLots() error {
 	var rows []lotRow
 	err := a.tx.Table("lots").Where("campaign_id IN ?", ids).Select("campaign_id, shard, archived_claims > 0 AS is_archived," +
 		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) AS hold_for_ms," +
-		" CASE WHEN redis_total > total THEN redis_total ELSE total END - claimed AS free").Scan(&rows).Error
+		" CASE WHEN redis_total > total THEN redis_total ELSE total END - claimed AS free, lost_units AS lost").Scan(&rows).Error
 	for _, row := range rows {
 		a.lots[row.Lot] = row
 	}
