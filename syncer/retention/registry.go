@@ -54,9 +54,13 @@ func (r *Registry) read(ctx context.Context) (names []string, err error) {
 }
 
 func (r *Registry) register(ctx context.Context, names ...string) error {
-	return sqlstore.Retry(ctx, func() error {
-		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return insertGroups(tx, names) })
-	})
+	return r.inTx(ctx, func(tx *gorm.DB) error { return insertGroups(tx, names) })
+}
+
+// inTx repeats a transaction that MySQL fails,
+// as other processes may deadlock with it.
+func (r *Registry) inTx(ctx context.Context, do func(tx *gorm.DB) error) error {
+	return sqlstore.Retry(ctx, func() error { return r.db.WithContext(ctx).Transaction(do) })
 }
 
 func insertGroups(tx *gorm.DB, names []string) error {
@@ -75,20 +79,18 @@ var errGroupGone = errors.New("retention: its stream lacks the group")
 // exists. Removals wait for the row of this transaction, and destroy
 // the group before they commit.
 func (r *Registry) adopt(ctx context.Context, partition int, name string) error {
-	err := sqlstore.Retry(ctx, func() error {
-		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			if err := insertGroups(tx, []string{name}); err != nil {
-				return err
-			}
-			groups, err := r.groups.Groups(ctx, partition)
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == name }) {
-				return sqlstore.Final(errGroupGone)
-			}
-			return nil
-		})
+	err := r.inTx(ctx, func(tx *gorm.DB) error {
+		if err := insertGroups(tx, []string{name}); err != nil {
+			return err
+		}
+		groups, err := r.groups.Groups(ctx, partition)
+		if err != nil {
+			return sqlstore.Final(err)
+		}
+		if !slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == name }) {
+			return sqlstore.Final(errGroupGone)
+		}
+		return nil
 	})
 	if errors.Is(err, errGroupGone) {
 		return nil
@@ -99,12 +101,12 @@ func (r *Registry) adopt(ctx context.Context, partition int, name string) error 
 // create creates a registered group in a stream.
 // The lock on its row blocks its removal.
 func (r *Registry) create(ctx context.Context, partition int, name string) error {
-	return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+	return r.inTx(ctx, func(tx *gorm.DB) error {
 		registered, err := lockGroup(tx, name)
 		if err != nil || !registered {
 			return err
 		}
-		return r.groups.NewGroup(ctx, partition, name)
+		return sqlstore.Final(r.groups.NewGroup(ctx, partition, name))
 	})
 }
 
@@ -122,7 +124,7 @@ func (r *Registry) Add(ctx context.Context, name string) (added bool, err error)
 		return false, err
 	}
 	added = !slices.Contains(names, name)
-	err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+	err = r.inTx(ctx, func(tx *gorm.DB) error {
 		if err := insertGroups(tx, []string{name}); err != nil {
 			return err
 		}
@@ -131,7 +133,7 @@ func (r *Registry) Add(ctx context.Context, name string) (added bool, err error)
 		}
 		for p := range r.groups.Partitions() {
 			if err := r.groups.NewGroup(ctx, p, name); err != nil {
-				return err
+				return sqlstore.Final(err)
 			}
 		}
 		if !added {
@@ -159,17 +161,17 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 			return fmt.Errorf("retention: remove group %q: %w", name, err)
 		}
 	}
-	err := r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+	err := r.inTx(ctx, func(tx *gorm.DB) error {
 		registered, err := lockGroup(tx, name)
 		if err != nil {
 			return err
 		}
 		if !registered {
-			return models.ErrNotFound
+			return sqlstore.Final(models.ErrNotFound)
 		}
 		for p := range r.groups.Partitions() {
 			if err := r.groups.DestroyGroup(ctx, p, name); err != nil {
-				return err
+				return sqlstore.Final(err)
 			}
 		}
 		if err := tx.Delete(&models.ConsumerGroup{Name: name}).Error; err != nil {
