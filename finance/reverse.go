@@ -35,11 +35,9 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	all = append(all, e.IDs...)
 	for ids := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(all))), sqlstore.RowsPerInsert(b.cfg.DB)) {
 		var taken int
-		err := sqlstore.Retry(ctx, func() error {
-			return b.cfg.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-				taken, err = reverseIn(tx, e, ids)
-				return err
-			})
+		err := sqlstore.InTx(ctx, b.cfg.DB, func(tx *gorm.DB) (err error) {
+			taken, err = reverseIn(tx, e, ids)
+			return err
 		})
 		if err != nil { // also if a credit came in between: the event is redelivered
 			return fmt.Errorf("finance: reverse: %w", err)

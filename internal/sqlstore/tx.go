@@ -21,6 +21,12 @@ func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *gorm.DB) error) 
 	return db.WithContext(ctx).Transaction(read, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 }
 
+// InTx runs change in a transaction, and retries it as Retry does:
+// change runs anew each time.
+func InTx(ctx context.Context, db *gorm.DB, change func(tx *gorm.DB) error) error {
+	return Retry(ctx, func() error { return db.WithContext(ctx).Transaction(change) })
+}
+
 // InTxBrief runs change in a transaction that waits only a second for each
 // lock; see IsLockWait. SQLite has no such locks.
 func InTxBrief(ctx context.Context, db *gorm.DB, change func(tx *gorm.DB) error) error {

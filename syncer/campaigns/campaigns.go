@@ -65,15 +65,13 @@ func (r *Repository) Create(ctx context.Context, c models.Campaign) (stored mode
 	if err != nil {
 		return models.Campaign{}, false, err
 	}
-	err = sqlstore.Retry(ctx, func() error {
-		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
-			definition := models.DefinitionOf(&c, digest)
-			created, err = tables.Define(tx, &definition, r.partitions)
-			if err != nil || !created {
-				return err
-			}
-			return audit.Put(ctx, tx, models.AuditCampaignCreated, c.ID, nil, c.DefinitionJSON())
-		})
+	err = sqlstore.InTx(ctx, r.db, func(tx *gorm.DB) (err error) {
+		definition := models.DefinitionOf(&c, digest)
+		created, err = tables.Define(tx, &definition, r.partitions)
+		if err != nil || !created {
+			return err
+		}
+		return audit.Put(ctx, tx, models.AuditCampaignCreated, c.ID, nil, c.DefinitionJSON())
 	})
 	if err != nil {
 		return models.Campaign{}, false, fmt.Errorf("campaigns: create %s: %w", c.ID, err)

@@ -29,13 +29,11 @@ func SumShards(ctx context.Context, db *gorm.DB, campaignID string) error {
 		args = append(args, campaignID)
 	}
 	query := "UPDATE lots SET " + strings.Join(set, ", ") + " WHERE id = ?"
-	err = sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			if err := LockLots(tx, &c); err != nil {
-				return err
-			}
-			return tx.Exec(query, append(args, campaignID)...).Error
-		})
+	err = sqlstore.InTx(ctx, db, func(tx *gorm.DB) error {
+		if err := LockLots(tx, &c); err != nil {
+			return err
+		}
+		return tx.Exec(query, append(args, campaignID)...).Error
 	})
 	if err != nil {
 		return fmt.Errorf("campaigns: sums of %s: %w", campaignID, err)

@@ -262,31 +262,29 @@ func (r *repair) publish(ctx context.Context, tx *gorm.DB, e *models.Event) erro
 // lot's row. do returns the value after it.
 func (r *repair) change(ctx context.Context, what, before string, do func(tx *gorm.DB) (after string, err error)) error {
 	var step models.Repair
-	err := sqlstore.Retry(ctx, func() error {
-		return r.c.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			// Lock before the first read: the snapshot then has all
-			// flushes except those that wait for it.
-			if _, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
-				return err
-			}
-			after, err := do(tx)
-			if err != nil {
-				return err
-			}
-			id, err := uuid.NewV7()
-			if err != nil {
-				return err
-			}
-			step = models.Repair{
-				ID: id.String(), LotID: r.id, What: what, ValueBefore: sqlstore.Cut(before, models.ReasonLength),
-				ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
-			}
-			if err := tx.Create(&step).Error; err != nil {
-				return err
-			}
-			return audit.Put(ctx, tx, models.AuditBooksRepaired, r.id,
-				map[string]string{what: step.ValueBefore}, map[string]string{what: step.ValueAfter})
-		})
+	err := sqlstore.InTx(ctx, r.c.db, func(tx *gorm.DB) error {
+		// Lock before the first read: the snapshot then has all
+		// flushes except those that wait for it.
+		if _, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
+			return err
+		}
+		after, err := do(tx)
+		if err != nil {
+			return err
+		}
+		id, err := uuid.NewV7()
+		if err != nil {
+			return err
+		}
+		step = models.Repair{
+			ID: id.String(), LotID: r.id, What: what, ValueBefore: sqlstore.Cut(before, models.ReasonLength),
+			ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
+		}
+		if err := tx.Create(&step).Error; err != nil {
+			return err
+		}
+		return audit.Put(ctx, tx, models.AuditBooksRepaired, r.id,
+			map[string]string{what: step.ValueBefore}, map[string]string{what: step.ValueAfter})
 	})
 	if err != nil {
 		return err

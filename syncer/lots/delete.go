@@ -105,9 +105,7 @@ func (l *Loader) deleteFenced(
 			break
 		}
 	}
-	return sqlstore.Retry(ctx, func() error {
-		return l.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return deleteRows(tx, c, ids, token, events) })
-	})
+	return sqlstore.InTx(ctx, l.db, func(tx *gorm.DB) error { return deleteRows(tx, c, ids, token, events) })
 }
 
 func (l *Loader) fenceAll(ctx context.Context, ids []string, token string) ([]*lot, error) {

@@ -145,15 +145,13 @@ const reportsAtOnce = 200
 // by id. Lots without a row are ignored.
 func (l *Loader) Report(ctx context.Context, seen map[string]lua.Position) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(seen)), reportsAtOnce) {
-		err := sqlstore.Retry(ctx, func() error {
-			return l.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-				for _, id := range some {
-					if err := see(ctx, tx, id, seen[id]); err != nil {
-						return err
-					}
+		err := sqlstore.InTx(ctx, l.db, func(tx *gorm.DB) error {
+			for _, id := range some {
+				if err := see(ctx, tx, id, seen[id]); err != nil {
+					return err
 				}
-				return nil
-			})
+			}
+			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("lots: report what was seen: %w", err)

@@ -144,22 +144,20 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 func (a *Archiver) page(
 	ctx context.Context, lotID string, after int64, before time.Time, isFirst bool,
 ) (moved, last int64, err error) {
-	err = sqlstore.Retry(ctx, func() error {
-		return a.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			claims, err := a.read(tx, lotID, after, before)
-			moved = int64(len(claims))
-			if err != nil || moved == 0 {
+	err = sqlstore.InTx(ctx, a.db, func(tx *gorm.DB) error {
+		claims, err := a.read(tx, lotID, after, before)
+		moved = int64(len(claims))
+		if err != nil || moved == 0 {
+			return err
+		}
+		last = claims[moved-1].Seq
+		if isFirst {
+			what := map[string]string{"claimed_before": before.UTC().Format(models.TimeLayout)}
+			if err := audit.Put(ctx, tx, models.AuditClaimsArchived, claims[0].CampaignID, nil, what); err != nil {
 				return err
 			}
-			last = claims[moved-1].Seq
-			if isFirst {
-				what := map[string]string{"claimed_before": before.UTC().Format(models.TimeLayout)}
-				if err := audit.Put(ctx, tx, models.AuditClaimsArchived, claims[0].CampaignID, nil, what); err != nil {
-					return err
-				}
-			}
-			return a.move(tx, lotID, claims)
-		})
+		}
+		return a.move(tx, lotID, claims)
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("retention: archive %s: %w", lotID, err)

@@ -54,13 +54,7 @@ func (r *Registry) read(ctx context.Context) (names []string, err error) {
 }
 
 func (r *Registry) register(ctx context.Context, names ...string) error {
-	return r.inTx(ctx, func(tx *gorm.DB) error { return insertGroups(tx, names) })
-}
-
-// inTx repeats a transaction that MySQL fails,
-// as other processes may deadlock with it.
-func (r *Registry) inTx(ctx context.Context, do func(tx *gorm.DB) error) error {
-	return sqlstore.Retry(ctx, func() error { return r.db.WithContext(ctx).Transaction(do) })
+	return sqlstore.InTx(ctx, r.db, func(tx *gorm.DB) error { return insertGroups(tx, names) })
 }
 
 func insertGroups(tx *gorm.DB, names []string) error {
@@ -79,7 +73,7 @@ var errGroupGone = errors.New("retention: its stream lacks the group")
 // exists. Removals wait for the row of this transaction, and destroy
 // the group before they commit.
 func (r *Registry) adopt(ctx context.Context, partition int, name string) error {
-	err := r.inTx(ctx, func(tx *gorm.DB) error {
+	err := sqlstore.InTx(ctx, r.db, func(tx *gorm.DB) error {
 		if err := insertGroups(tx, []string{name}); err != nil {
 			return err
 		}
@@ -101,7 +95,7 @@ func (r *Registry) adopt(ctx context.Context, partition int, name string) error 
 // create creates a registered group in a stream.
 // The lock on its row blocks its removal.
 func (r *Registry) create(ctx context.Context, partition int, name string) error {
-	return r.inTx(ctx, func(tx *gorm.DB) error {
+	return sqlstore.InTx(ctx, r.db, func(tx *gorm.DB) error {
 		registered, err := lockGroup(tx, name)
 		if err != nil || !registered {
 			return err
@@ -124,7 +118,7 @@ func (r *Registry) Add(ctx context.Context, name string) (added bool, err error)
 		return false, err
 	}
 	added = !slices.Contains(names, name)
-	err = r.inTx(ctx, func(tx *gorm.DB) error {
+	err = sqlstore.InTx(ctx, r.db, func(tx *gorm.DB) error {
 		if err := insertGroups(tx, []string{name}); err != nil {
 			return err
 		}
@@ -161,7 +155,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 			return fmt.Errorf("retention: remove group %q: %w", name, err)
 		}
 	}
-	err := r.inTx(ctx, func(tx *gorm.DB) error {
+	err := sqlstore.InTx(ctx, r.db, func(tx *gorm.DB) error {
 		registered, err := lockGroup(tx, name)
 		if err != nil {
 			return err

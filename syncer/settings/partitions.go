@@ -29,9 +29,7 @@ func CheckPartitions(ctx context.Context, db *gorm.DB, n int) error {
 	if recorded == strconv.Itoa(n) {
 		return nil
 	}
-	err = sqlstore.Retry(ctx, func() error {
-		return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error { return fixPartitions(ctx, tx, n) })
-	})
+	err = sqlstore.InTx(ctx, db, func(tx *gorm.DB) error { return fixPartitions(ctx, tx, n) })
 	if err != nil && !errors.Is(err, ErrPartitions) {
 		return fmt.Errorf("settings: partitions: %w", err)
 	}

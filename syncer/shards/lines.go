@@ -110,20 +110,18 @@ func (m *Mover) publishLine(ctx context.Context, c *stockLevel) error {
 		}
 		rows = append(rows, row)
 	}
-	return wrapped(sqlstore.Retry(ctx, func() error {
-		return m.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			var total int64
-			query := "SELECT total FROM lots WHERE campaign_id = ? AND shard = 0" + sqlstore.ForUpdate(tx)
-			err := tx.Raw(query, c.ID).Row().Scan(&total)
-			if err != nil || total != c.Total { // it changed: the next round publishes
-				return err
-			}
-			changed, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = ? WHERE campaign_id = ? AND told_line = ?",
-				int(c.Line), c.ID, int(c.ToldLine))
-			if err != nil || changed == 0 { // another process published it
-				return err
-			}
-			return campaigns.PutOutbox(ctx, tx, rows)
-		})
+	return wrapped(sqlstore.InTx(ctx, m.db, func(tx *gorm.DB) error {
+		var total int64
+		query := "SELECT total FROM lots WHERE campaign_id = ? AND shard = 0" + sqlstore.ForUpdate(tx)
+		err := tx.Raw(query, c.ID).Row().Scan(&total)
+		if err != nil || total != c.Total { // it changed: the next round publishes
+			return err
+		}
+		changed, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET told_line = ? WHERE campaign_id = ? AND told_line = ?",
+			int(c.Line), c.ID, int(c.ToldLine))
+		if err != nil || changed == 0 { // another process published it
+			return err
+		}
+		return campaigns.PutOutbox(ctx, tx, rows)
 	}))
 }

@@ -115,20 +115,18 @@ func (m *Mover) settle(ctx context.Context, c *models.Campaign) (left int64, err
 }
 
 func (m *Mover) raise(ctx context.Context, c *models.Campaign) error {
-	return wrapped(sqlstore.Retry(ctx, func() error {
-		return m.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			if err := campaigns.LockLots(tx, c); err != nil {
-				return err
-			}
-			units, err := excessOf(tx, c.ID)
-			for shard := 1; shard <= c.Shards && err == nil; shard++ {
-				if part := models.DealtTo(shard, c.Shards, -units); part > 0 {
-					err = tx.Exec("INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at)"+
-						" VALUES (?, ?, 0, ?, ?, ?)", uuid.NewString(), c.ID, shard, part, sqlstore.Now()).Error
-				}
-			}
+	return wrapped(sqlstore.InTx(ctx, m.db, func(tx *gorm.DB) error {
+		if err := campaigns.LockLots(tx, c); err != nil {
 			return err
-		})
+		}
+		units, err := excessOf(tx, c.ID)
+		for shard := 1; shard <= c.Shards && err == nil; shard++ {
+			if part := models.DealtTo(shard, c.Shards, -units); part > 0 {
+				err = tx.Exec("INSERT INTO stock_moves (id, campaign_id, from_shard, to_shard, units, debited_at)"+
+					" VALUES (?, ?, 0, ?, ?, ?)", uuid.NewString(), c.ID, shard, part, sqlstore.Now()).Error
+			}
+		}
+		return err
 	}))
 }
 
