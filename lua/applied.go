@@ -38,14 +38,18 @@ func (s *Scripts) IsBehind(partition int, offset models.Offset) (bool, error) {
 		return false, err
 	}
 	at := appliedAt{offset.Generation, entry}
-	s.applied.mu.Lock()
-	isBehind := at.less(s.applied.at[partition])
-	s.applied.mu.Unlock()
+	isBehind := s.applied.isBehind(partition, at)
 	if offset.State == models.PartitionRecovering {
 		at.entry = EntryID{}
 	}
 	s.applied.know(partition, at)
 	return isBehind, nil
+}
+
+func (a *applied) isBehind(partition int, at appliedAt) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return at.less(a.at[partition])
 }
 
 // know keeps the later of what was known and at.

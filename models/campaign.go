@@ -325,3 +325,7 @@ func (c *Campaign) validateUnits() error {
 	}
 	return nil
 }
+
+// SoldEver returns the units ever sold that MySQL knows of, returned and
+// lost ones among them. Those of parked claims come on top.
+func (c *Campaign) SoldEver() int64 { return c.Sold + c.LostUnits + c.GivenUpUnits }

@@ -129,7 +129,7 @@ func (ls *lanes) lookUp(ctx context.Context, id string) (meta lua.Meta, at lua.P
 // knownOf is MySQL's latest position of a lot: sold units have a row,
 // were lost, or were seen by a process.
 func knownOf(c *models.Campaign) lua.Position {
-	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
+	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.SoldEver())}
 }
 
 func (ls *lanes) add(meta lua.Meta) *lane {

@@ -37,12 +37,7 @@ func AwaitKnown(ctx context.Context, what string, isBehind func() (bool, error))
 // awaitKnown is AwaitKnown for a campaign. Entries that MySQL has yet
 // to read again would undo a change.
 func (s Sender) awaitKnown(ctx context.Context, id string, shards int) error {
-	var partitions []int
-	for _, lot := range append(models.ShardIDs(id, shards), id) {
-		partitions = append(partitions, lua.PartitionOf(lot, s.scripts.Partitions()))
-	}
-	slices.Sort(partitions)
-	partitions = slices.Compact(partitions)
+	partitions := s.partitionsOf(append(models.ShardIDs(id, shards), id))
 	return AwaitKnown(ctx, "campaign "+id, func() (isBehind bool, err error) {
 		offsets, err := offset.Read(ctx, s.db, partitions...)
 		for i := 0; err == nil && !isBehind && i < len(partitions); i++ {
@@ -50,6 +45,15 @@ func (s Sender) awaitKnown(ctx context.Context, id string, shards int) error {
 		}
 		return isBehind, err
 	})
+}
+
+// partitionsOf returns the partitions of lots, in order.
+func (s Sender) partitionsOf(lots []string) (partitions []int) {
+	for _, lot := range lots {
+		partitions = append(partitions, lua.PartitionOf(lot, s.scripts.Partitions()))
+	}
+	slices.Sort(partitions)
+	return slices.Compact(partitions)
 }
 
 // Known reads a campaign before a change.

@@ -119,11 +119,11 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {
 	latest, absent, err := r.sender.scripts.Pauses(ctx, c.ShardIDs())
-	if err == nil && len(absent) > 0 {
-		err = r.awaitStreams(ctx, absent)
+	if err == nil && len(absent) > 0 { // a pause of these may be on its way
+		err = offset.NewStreams(r.db, r.sender.scripts).AwaitPartitions(ctx, r.sender.partitionsOf(absent))
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("campaigns: open %s: %w", c.ID, err)
 	}
 	for latest != "" {
 		now, err := r.Get(ctx, c.ID)
@@ -133,20 +133,6 @@ func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error 
 		if err := sleep.For(ctx, pauseAgain); err != nil {
 			return fmt.Errorf("campaigns: open %s: a pause is on its way to MySQL: %w", c.ID, err)
 		}
-	}
-	return nil
-}
-
-// awaitStreams waits until MySQL has applied the streams of lots.
-func (r *Repository) awaitStreams(ctx context.Context, lots []string) error {
-	var partitions []int
-	for _, id := range lots {
-		partitions = append(partitions, lua.PartitionOf(id, r.partitions))
-	}
-	slices.Sort(partitions)
-	err := offset.NewStreams(r.db, r.sender.scripts).AwaitPartitions(ctx, slices.Compact(partitions))
-	if err != nil {
-		return fmt.Errorf("campaigns: a pause may be on its way to MySQL: %w", err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (r *Repository) figures(ctx context.Context, c *models.Campaign, of *models
 		Claimed: c.Claimed + parked.Units + c.LostUnits,
 	}
 	released := c.ReleasedClaims
-	sold := c.Sold + parked.Units + c.LostUnits + c.GivenUpUnits
+	sold := c.SoldEver() + parked.Units
 	state, err := r.sender.scripts.State(ctx, c.ID)
 	switch {
 	case err == nil:

@@ -252,7 +252,7 @@ func (b *books) comparison() Comparison {
 }
 
 // soldEver returns the units ever sold of a lot, as far as MySQL knows.
-func (b *books) soldEver() int64 { return b.Sold + b.parked.Units + b.LostUnits + b.GivenUpUnits }
+func (b *books) soldEver() int64 { return b.SoldEver() + b.parked.Units }
 
 // with compares MySQL with Redis at the same watermark.
 func (b *books) with(found *Comparison, state *lua.State) {

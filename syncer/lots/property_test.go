@@ -102,7 +102,7 @@ func (w *world) step() {
 
 func (w *world) known() lua.Position {
 	c := w.Campaign(w.id)
-	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.Sold+c.LostUnits+c.GivenUpUnits)}
+	return lua.Position{Epoch: c.Epoch, Seq: c.SeenSeq, Units: max(c.SeenUnits, c.SoldEver())}
 }
 
 func (w *world) claim(p *process) models.Outcome {

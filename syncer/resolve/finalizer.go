@@ -80,12 +80,12 @@ func NewFinalizer(relay *Relay, loader *lots.Loader, clock clockwork.Clock, reg 
 // Any other reason is an ErrUndrained, returned after all were checked.
 func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 	err = sqlstore.EachRow(ctx, campaigns.ID, func(after string) (page []models.Campaign, err error) {
-		err = f.relay.db.WithContext(ctx).
+		err = f.relay.db.WithContext(ctx).Select("id").
 			Where("shard = 0 AND status = ? AND closed_told_at IS NULL AND id > ?", models.StatusClosed, after).
 			Order("id").Limit(sqlstore.PageSize).Find(&page).Error
 		return page, err
 	}, func(c *models.Campaign) error {
-		done, err := f.end(ctx, c)
+		done, err := f.end(ctx, c.ID)
 		if done {
 			ended++
 		}
@@ -98,11 +98,12 @@ func (f *Finalizer) Finalize(ctx context.Context) (ended int, err error) {
 }
 
 // end takes a campaign through the steps as far as possible.
-func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, err error) {
-	*c, err = campaigns.Read(f.relay.db.WithContext(ctx), c.ID) // others of the page may have taken long
+func (f *Finalizer) end(ctx context.Context, id string) (ended bool, err error) {
+	row, err := campaigns.Read(f.relay.db.WithContext(ctx), id)
 	if err != nil {
 		return false, err
 	}
+	c := &row
 	isDrained, err := f.drainedNow(ctx, c)
 	if err != nil || !isDrained {
 		delete(f.drained, c.ID)
@@ -116,14 +117,14 @@ func (f *Finalizer) end(ctx context.Context, c *models.Campaign) (ended bool, er
 			return false, err
 		}
 	}
-	row, ended, err := f.writeEnd(ctx, c)
+	told, ended, err := f.writeEnd(ctx, c)
 	if err != nil || !ended {
 		return false, err
 	}
 	f.steps.At("committed")
 	delete(f.cursors, c.ID)
 	delete(f.drained, c.ID)
-	if _, err := f.relay.Deliver(ctx, []models.OutboxRow{row}); err != nil { // the relay retries
+	if _, err := f.relay.Deliver(ctx, []models.OutboxRow{told}); err != nil { // the relay retries
 		return true, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	return true, nil
@@ -198,7 +199,7 @@ func (f *Finalizer) loadLost(ctx context.Context, id string, isAway bool) (isLos
 	switch {
 	case err != nil:
 		return false, err
-	case isAway && row.Residency == models.ResidencyResident, row.SeenUnits > row.Sold+row.LostUnits+row.GivenUpUnits:
+	case isAway && row.Residency == models.ResidencyResident, row.SeenUnits > row.SoldEver():
 		if err := f.loader.Reload(ctx, id); err != nil {
 			return true, fmt.Errorf("resolve: finalize: %w", err)
 		}
