@@ -188,6 +188,57 @@ func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 	}
 }
 
+// Redis lost a claim, and sold its unit again before that was noticed.
+// Its seq and its key are those of the claim that MySQL has: both count.
+func TestCompare_CountsClaimsOfOneSeqAndOneKey(t *testing.T) {
+	t.Parallel()
+	for name, refuses := range map[string]bool{"both have rows": false, "one is parked": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Create(3, nil)
+			if refuses {
+				h.Exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
+			}
+			before := syncertest.DumpRedis(t, h.Redis)
+			h.Take(id, syncertest.Ask("u-3", "key"))
+			if refuses {
+				h.Accept()
+			}
+			before.Restore(t, h.Redis)
+			h.Take(id, syncertest.Ask("u-3", "key"))
+			require.NoError(t, h.Load(id))
+			require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeSoldOut},
+				syncertest.OutcomesOf(h.Claim(id, syncertest.Asks("v", 2)...)))
+			h.Sync()
+			if refuses {
+				require.Len(t, h.Compare(id).Differences, 1, "it is parked")
+				h.Repair(id, false)
+				h.Sync()
+			}
+			require.Empty(t, h.Compare(id).Differences)
+			require.EqualValues(t, 3, h.Campaign(id).Claimed)
+		})
+	}
+}
+
+// A packet that two parked claims have is one, but uses the units of both.
+func TestCompare_CountsAPacketOfTwoParkedClaims(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.ListOf("p", 3))
+	h.Exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
+	before := syncertest.DumpRedis(t, h.Redis)
+	h.Take(id, syncertest.Ask("u-3", "a"))
+	before.Restore(t, h.Redis)
+	h.Take(id, syncertest.Ask("u-3", "b"))
+	require.NoError(t, h.Load(id))
+	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeSoldOut},
+		syncertest.OutcomesOf(h.Claim(id, syncertest.Asks("v", 2)...)))
+	h.Sync()
+	require.Len(t, h.Compare(id).Differences, 2, "the parked claims")
+}
+
 func TestRound_RecordsWhatItFinds(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -185,7 +185,7 @@ func (l *Loader) stage(ctx context.Context, o *lot, staging *lua.Staging, token 
 		load.Released = staging.Released + c.ArchivedReleased
 		staging.SetLoad(load)
 		if c.Kind == models.KindPacket {
-			return l.stagePackets(ctx, tx, o, staging, known.parked.Packets())
+			return l.stagePackets(ctx, tx, o, staging, known.parked)
 		}
 		return nil
 	})
@@ -349,7 +349,7 @@ func eachParked(
 // stagePackets stages free packets that the stream already has; the others
 // follow. As many as were lost are withheld, from the highest position down.
 func (l *Loader) stagePackets(
-	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, taken map[string]bool,
+	ctx context.Context, tx *gorm.DB, o *lot, staging *lua.Staging, parked *parking.Claims,
 ) error {
 	campaignID, shard := models.SplitShardID(o.row.ID)
 	const free = " WHERE campaign_id = ? AND shard = ? AND position <= ? AND claim_id IS NULL AND returned_at IS NULL"
@@ -363,7 +363,8 @@ func (l *Loader) stagePackets(
 	}
 	staging.SetPushed(pushed)
 	lost := staging.Sold - staging.RowUnits - o.row.GivenUpUnits
-	left := max(0, n-int64(len(taken))-lost)
+	taken := parked.Packets()
+	left := max(0, n-parked.Claims-lost)
 	rows, err := tx.Raw("SELECT id, amount, release_at FROM packets"+campaigns.ByPosition(tx)+
 		free+" ORDER BY position", campaignID, shard, pushed).Rows()
 	if err != nil {

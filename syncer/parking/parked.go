@@ -1,6 +1,6 @@
 // Package parking has the events that MySQL refuses: they are kept until
 // it takes them or an operator gives them up. A parked claim that counts
-// uses its units, its seq and its user's limits.
+// uses its units and its user's limits.
 package parking
 
 import (
@@ -30,7 +30,7 @@ type Claim struct {
 	ID      string // of its row in parked_events
 	Event   models.Event
 	Written bool // it has a row; its writer died before it deleted the parked event
-	Counts  bool // no row, and no other claim has its id or its seq
+	Counts  bool // no row, and no other claim has its id
 
 	reason string
 }
@@ -54,9 +54,8 @@ func (p *Claim) String() string {
 		p.Event.ID, p.Event.Seq, p.Event.Quantity, p.Event.UserID, p.reason)
 }
 
-// Claims are a campaign's parked claims, without
-// discarded ones. Those that count use units, a seq
-// and their user's limits, as claims with rows do.
+// Claims are a campaign's parked claims, without discarded ones. Those
+// that count use units and their user's limits, as claims with rows do.
 type Claims struct {
 	All           []Claim
 	Claims, Units int64 // of those that count
@@ -106,7 +105,7 @@ func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next s
 		}
 	}
 	if err == nil {
-		err = all.classify(db, campaignID)
+		err = all.classify(db)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("parking: events of %s: %w", campaignID, err)
@@ -114,8 +113,8 @@ func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next s
 	return all, next, nil
 }
 
-func (all *Claims) classify(db *gorm.DB, campaignID string) error {
-	rows, seqs, err := all.rows(db, campaignID)
+func (all *Claims) classify(db *gorm.DB) error {
+	rows, err := all.rows(db)
 	if err != nil {
 		return err
 	}
@@ -123,9 +122,8 @@ func (all *Claims) classify(db *gorm.DB, campaignID string) error {
 		p := &all.All[i]
 		k, exists := rows[p.Event.ID]
 		p.Written = exists && k.IsOf(&p.Event)
-		p.Counts = !exists && !seqs[p.Event.Seq] && p.Record().Check() == nil
+		p.Counts = !exists && p.Record().Check() == nil
 		if p.Counts {
-			seqs[p.Event.Seq] = true
 			all.Claims++
 			all.Units += p.Event.Quantity
 		}
@@ -133,36 +131,24 @@ func (all *Claims) classify(db *gorm.DB, campaignID string) error {
 	return nil
 }
 
-// rows reads the claims with the id or the
-// seq of a parked one, by id, and these seqs.
-func (all *Claims) rows(
-	db *gorm.DB, campaignID string,
-) (rows map[string]models.ClaimRow, seqs map[int64]bool, err error) {
+// rows reads the claims with the id of a parked one, by id.
+func (all *Claims) rows(db *gorm.DB) (rows map[string]models.ClaimRow, err error) {
 	rows = make(map[string]models.ClaimRow)
-	seqs = make(map[int64]bool)
 	for chunk := range slices.Chunk(all.All, atOnce) {
 		var ids []string
-		var wanted []int64
 		for i := range chunk {
 			ids = append(ids, chunk[i].Event.ID)
-			wanted = append(wanted, chunk[i].Event.Seq)
 		}
-		ofCampaign, shard := models.SplitShardID(campaignID)
 		var found []models.ClaimRow
-		const known = "SELECT " + models.ClaimIdentity + " FROM claims WHERE "
-		err := db.Raw(known+"id IN ? UNION "+known+"campaign_id = ? AND shard = ? AND seq IN ?",
-			ids, ofCampaign, shard, wanted).Scan(&found).Error
+		err := db.Raw("SELECT "+models.ClaimIdentity+" FROM claims WHERE id IN ?", ids).Scan(&found).Error
+		if err != nil {
+			return nil, err
+		}
 		for _, k := range found {
 			rows[k.ID] = k
-			if k.CampaignID == ofCampaign && k.Shard == shard {
-				seqs[k.Seq] = true
-			}
-		}
-		if err != nil {
-			return nil, nil, err
 		}
 	}
-	return rows, seqs, nil
+	return rows, nil
 }
 
 // BySeq returns the claims that count, in order of seq.
@@ -175,17 +161,6 @@ func (all *Claims) BySeq() []*Claim {
 	}
 	slices.SortFunc(counting, func(a, b *Claim) int { return cmp.Compare(a.Event.Seq, b.Event.Seq) })
 	return counting
-}
-
-// Displaced returns how many claims have no
-// row and do not count. A load lacks them.
-func (all *Claims) Displaced() (n int) {
-	for i := range all.All {
-		if p := &all.All[i]; !p.Written && !p.Counts {
-			n++
-		}
-	}
-	return n
 }
 
 // Packets returns the packet ids of the claims that count.

@@ -190,41 +190,29 @@ func TestCloser_WhereverTheCampaignIs(t *testing.T) {
 	require.EqualValues(t, 0, h.InLists(evicted), "what went back is not brought again")
 }
 
-// A parked claim keeps its packet until it is given up, even if the count
-// of claims hides it.
+// A parked claim keeps its packet until it is given up.
 func TestCloser_WaitsForParkedClaims(t *testing.T) {
 	t.Parallel()
-	for _, isHidden := range []bool{false, true} {
-		h := syncertest.NewStack(t)
-		id := h.OpenPackets(syncertest.ListOf("x", 10))
-		h.Exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
-		h.Claim(id, syncertest.Asks("u", 6)...)
-		h.Sync()
-		require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NULL"))
-		if isHidden { // another row has its seq
-			var place int64
-			query := "SELECT JSON_VALUE(CONVERT(payload USING utf8mb4), '$.seq') FROM parked_events"
-			require.NoError(t, h.DB.Raw(query).Scan(&place).Error)
-			h.Exec("UPDATE claims SET seq = ? WHERE campaign_id = ? AND seq = 6", place, id)
-			h.Exec("UPDATE lots SET synced_seq = 6 WHERE id = ?", id)
-		}
-		h.Shut(id)
-		h.Sync()
-		// a process saw the parked claim as well, which is not lost
-		require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: {Epoch: 1, Seq: 6, Units: 6}}))
-		c := closer(h, 0)
-		n, err := c.Finalize(t.Context())
-		require.Zero(t, n)
-		require.ErrorIs(t, err, resolve.ErrUndrained)
-		require.ErrorContains(t, err, "of user u-3")
-		require.Empty(t, ends(h, id))
-		if !isHidden {
-			h.Repair(id, true)
-			h.Sync()
-			require.Equal(t, 1, endAll(h, c))
-			require.EqualValues(t, 5, *ends(h, id)[resolve.ClosedEventID(id)].Remaining, "the packet given up goes back")
-		}
-	}
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.ListOf("x", 10))
+	h.Exec("ALTER TABLE claims ADD CONSTRAINT not_u3 CHECK (user_id <> 'u-3')")
+	h.Claim(id, syncertest.Asks("u", 6)...)
+	h.Sync()
+	require.Equal(t, 1, h.ParkedRows(id, "discarded_at IS NULL"))
+	h.Shut(id)
+	h.Sync()
+	// a process saw the parked claim as well, which is not lost
+	require.NoError(t, h.Loader().Report(t.Context(), map[string]lua.Position{id: {Epoch: 1, Seq: 6, Units: 6}}))
+	c := closer(h, 0)
+	n, err := c.Finalize(t.Context())
+	require.Zero(t, n)
+	require.ErrorIs(t, err, resolve.ErrUndrained)
+	require.ErrorContains(t, err, "of user u-3")
+	require.Empty(t, ends(h, id))
+	h.Repair(id, true)
+	h.Sync()
+	require.Equal(t, 1, endAll(h, c))
+	require.EqualValues(t, 5, *ends(h, id)[resolve.ClosedEventID(id)].Remaining, "the packet given up goes back")
 }
 
 // Redis lost a claim, then the whole lot, which nobody asks for any more:
