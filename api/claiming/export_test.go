@@ -19,9 +19,10 @@ var (
 )
 
 const (
-	CodesMax   = codesMax
-	SoldOutFor = soldOutFor
-	LookupsMax = lookupsMax
+	CodesMax    = codesMax
+	SoldOutFor  = soldOutFor
+	LookupsMax  = lookupsMax
+	MaxExchange = maxExchange
 )
 
 // RequestFields are the decoded fields, by the schema that describes them.

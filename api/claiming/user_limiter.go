@@ -97,7 +97,7 @@ func (u *userLimiter) note(userID string, user *limitedUser) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	user.tried++
-	if user.tried == 1 && len(u.unreported) < maxExchange {
+	if u.unreported[userID] == nil && len(u.unreported) < maxExchange {
 		u.unreported[userID] = user
 	}
 	if !u.exchanges {

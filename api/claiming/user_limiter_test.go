@@ -45,6 +45,24 @@ func (s *tries) AddAttempts(_ context.Context, byUser map[string]int64) (map[str
 	return all, nil
 }
 
+// A user whose first try finds an exchange full is in a later one.
+func TestUserRate_IsOfAllProcessesAfterACrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := &tries{byUser: make(map[string]int64)}
+		user, stop := claiming.UserLimiter(100, shared)
+		defer func() { require.NoError(t, stop(t.Context())) }()
+		for i := range claiming.MaxExchange {
+			user(fmt.Sprint("other-", i))
+		}
+		require.True(t, user("u"))
+		time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
+		require.True(t, user("u"))
+		time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
+		require.EqualValues(t, 2, shared.byUser["u"])
+	})
+}
+
 // A user who switches processes must get the rate once in total.
 // Without the exchange it is once per process.
 func TestUserRate_IsOfAllProcesses(t *testing.T) {
