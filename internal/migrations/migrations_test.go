@@ -130,7 +130,7 @@ func TestSample_AColumnIsAdded(t *testing.T) {
 		next := withSamples(t, dialect)
 		applied, err := migrations.UpFrom(t.Context(), db, dialect, next)
 		require.NoError(t, err)
-		require.Equal(t, []string{"00102_definitions_note.sql", "00103_campaigns_note.sql"}, applied)
+		require.Equal(t, []string{"00104_definitions_note.sql", "00105_campaigns_note.sql"}, applied)
 		require.Equal(t, []string{"spring"}, lines(t, db, "SELECT "+joined(dialect, "id", "note")+" FROM campaigns"))
 		require.NoError(t, migrations.Check(t.Context(), db, dialect), "the program of before")
 		require.Empty(t, up(t, db, dialect), "its migrator finds nothing to do")
@@ -139,7 +139,7 @@ func TestSample_AColumnIsAdded(t *testing.T) {
 			require.NoError(t, err)
 			_, err = migrations.UpFrom(t.Context(), db, dialect, next)
 			require.NoError(t, err)
-			require.Equal(t, []string{"100", "101", "102", "103"}, lines(t, db, "SELECT version_id FROM goose_db_version WHERE version_id > 0 ORDER BY 1"))
+			require.Equal(t, []string{"100", "101", "102", "103", "104", "105"}, lines(t, db, "SELECT version_id FROM goose_db_version WHERE version_id > 0 ORDER BY 1"))
 			described[dialect] = describeMySQL(t, db)
 		} else {
 			described[dialect] = describeSQLite(t, db)

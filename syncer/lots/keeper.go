@@ -78,26 +78,41 @@ func (k *Keeper) ResetMetrics() {
 	k.metrics.partitions.Reset()
 }
 
-// proven selects shards to reload, as a credit proves that units left them.
-const proven = "lot.shard > 0 AND EXISTS (SELECT 1 FROM stock_moves m" +
-	" WHERE m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard AND m.reload_upto >= lot.epoch)"
-
 // Attend reloads lots that were loaded from rows that MySQL no longer
 // has. It also sends Redis and the streams the definitions they lack.
 func (k *Keeper) Attend(ctx context.Context) error {
-	untold := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id", "untold = 1")
-	err := sqlstore.EachRow(ctx, campaigns.ID, untold, func(c *models.Campaign) error {
-		err := k.l.sender.Publish(ctx, c.ID)
-		if errors.Is(err, lua.ErrOther) { // a loader, perhaps a dead one
-			_, err = k.l.Load(ctx, c.ID)
+	by := func(index string) string { return sqlstore.ByIndex(k.l.db, index) }
+	reload := func(id *string) error { return k.l.Reload(ctx, *id) }
+	return errors.Join(
+		k.each(ctx, "lots AS lot"+by("lots_untold"), "lot.untold = 1", func(id *string) error {
+			err := k.l.sender.Publish(ctx, *id)
+			if errors.Is(err, lua.ErrOther) { // a loader, perhaps a dead one
+				_, err = k.l.Load(ctx, *id)
+			}
+			return err
+		}),
+		k.each(ctx, "lots AS lot"+by("lots_reload"), "lot.reload_upto > 0 AND lot.reload_upto >= lot.epoch AND "+resident, reload),
+		k.each(ctx, "stock_moves AS m"+by("stock_moves_reload")+" JOIN lots AS lot ON "+gave,
+			"m.reload_upto > 0 AND m.reload_upto >= lot.epoch AND "+resident, reload),
+	)
+}
+
+const (
+	gave     = "m.campaign_id = lot.campaign_id AND m.from_shard = lot.shard"
+	resident = "lot.residency = 'resident'"
+)
+
+// each runs do for the lots of tables that meet a condition. The tables name
+// an index: by id, a round of many idle lots would read all.
+func (k *Keeper) each(ctx context.Context, tables, where string, do func(id *string) error) error {
+	query := "SELECT DISTINCT lot.id FROM " + tables + " WHERE " + where + " AND lot.id > ? ORDER BY lot.id LIMIT ?"
+	return sqlstore.EachRow(ctx, sqlstore.Itself, func(after string) (page []string, err error) {
+		err = k.l.db.WithContext(ctx).Raw(query, after, sqlstore.PageSize).Scan(&page).Error
+		if err != nil {
+			err = fmt.Errorf("lots: read lots: %w", err)
 		}
-		return err
-	})
-	stale := campaigns.Lots(ctx, k.l.db, sqlstore.PageSize, "id",
-		"residency = ? AND (reload_upto >= epoch AND reload_upto > 0 OR "+proven+")", models.ResidencyResident)
-	return errors.Join(err, sqlstore.EachRow(ctx, campaigns.ID, stale, func(c *models.Campaign) error {
-		return k.l.Reload(ctx, c.ID)
-	}))
+		return page, err
+	}, do)
 }
 
 func (k *Keeper) measure(ctx context.Context) error {
