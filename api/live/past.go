@@ -16,6 +16,10 @@ const (
 	// sampledMax bounds the campaigns that are sampled without a watcher:
 	// those with the latest claims.
 	sampledMax = 64
+	// Without a claim for lullAfter they are sampled only every lullEvery:
+	// their rates are 0 by then.
+	lullAfter = 5 * Every
+	lullEvery = 10 * Every
 )
 
 type point struct {
@@ -95,7 +99,7 @@ func known(n int64, is bool) *int64 {
 func (s *Sampler) remember(sampled []string, events []Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.pasts, func(id string, _ *past) bool { return !slices.Contains(sampled, id) })
+	maps.DeleteFunc(s.pasts, func(id string, _ *past) bool { return !s.isKept(sampled, id) })
 	for i := range events {
 		e := &events[i]
 		if e.First { // its rates are unknown
@@ -121,18 +125,32 @@ func (s *Sampler) pastOf(id string) []byte {
 	return frameOf("past", p.event())
 }
 
+func (s *Sampler) isKept(sampled []string, id string) bool {
+	return slices.Contains(sampled, id) || slices.Contains(s.kept, id)
+}
+
 func (s *Sampler) keepSampling(now time.Time, claimedFrom map[string]map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range claimedFrom {
-		s.sampledUntil[id] = now.Add(sampledFor)
+		s.claimedAt[id] = now
 	}
 }
 
-func (s *Sampler) sampledLocked(now time.Time) []string {
-	maps.DeleteFunc(s.sampledUntil, func(_ string, until time.Time) bool { return !now.Before(until) })
-	ids := slices.SortedFunc(maps.Keys(s.sampledUntil), func(a, b string) int {
-		return cmp.Or(s.sampledUntil[b].Compare(s.sampledUntil[a]), cmp.Compare(a, b))
+// dueLocked are the campaigns to sample now without a watcher.
+func (s *Sampler) dueLocked(now time.Time) []string {
+	maps.DeleteFunc(s.claimedAt, func(_ string, at time.Time) bool { return now.Sub(at) >= sampledFor })
+	ids := slices.SortedFunc(maps.Keys(s.claimedAt), func(a, b string) int {
+		return cmp.Or(s.claimedAt[b].Compare(s.claimedAt[a]), cmp.Compare(a, b))
 	})
-	return ids[:min(len(ids), sampledMax)]
+	s.kept = ids[:min(len(ids), sampledMax)]
+	if now.Sub(s.keptAt) >= lullEvery {
+		s.keptAt = now
+		return s.kept
+	}
+	lull := slices.IndexFunc(s.kept, func(id string) bool { return now.Sub(s.claimedAt[id]) >= lullAfter })
+	if lull < 0 {
+		return s.kept
+	}
+	return s.kept[:lull]
 }

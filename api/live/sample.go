@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -77,14 +78,16 @@ var (
 )
 
 func (s *Sampler) frames(now time.Time, ids []string, seen map[string]*softstate.Watched) (frames map[string][]byte, events []Event) {
-	before := s.histories
-	s.histories = make(map[string]*history, len(seen))
+	maps.DeleteFunc(s.histories, func(id string, _ *history) bool {
+		campaignID, _ := models.SplitShardID(id)
+		return seen[id] == nil && !slices.Contains(s.kept, campaignID)
+	})
 	find := func(id string) (*softstate.Watched, *history) {
-		h := before[id]
+		h := s.histories[id]
 		if h == nil {
 			h = &history{}
+			s.histories[id] = h
 		}
-		s.histories[id] = h
 		return seen[id], h
 	}
 	frames = make(map[string][]byte, len(ids))

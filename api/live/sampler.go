@@ -76,7 +76,9 @@ type Sampler struct {
 	readingPublic sync.Mutex                      // held by the request that reads
 	publicBooks   map[string]models.CampaignBooks // MySQL's last answer, under readingPublic
 
-	sampledUntil map[string]time.Time // campaigns sampled without a watcher
+	claimedAt map[string]time.Time // campaigns' last claims in this process
+	kept      []string             // campaigns sampled without a watcher, the last claimed first
+	keptAt    time.Time            // when all of them were sampled
 
 	// The fields below belong to the loop. It resets them under mu when it
 	// ends.
@@ -102,7 +104,7 @@ type watcher struct {
 func New(cfg Config) *Sampler {
 	s := &Sampler{
 		cfg: cfg, watchers: make(map[*watcher]struct{}), byActor: map[string]int{}, wake: make(chan struct{}, 1),
-		pasts: make(map[string]*past), sampledUntil: make(map[string]time.Time),
+		pasts: make(map[string]*past), claimedAt: make(map[string]time.Time), histories: make(map[string]*history),
 		logSome: rate.Sometimes{Interval: 10 * time.Second},
 		gauge: promauto.With(cfg.Registerer).NewGauge(prometheus.GaugeOpts{
 			Name: "dibs_watchers", Help: "Watchers of live events at this process.",
@@ -210,20 +212,25 @@ func (s *Sampler) wanted() (one []string, all, wanted bool) {
 			ids[id] = struct{}{}
 		}
 	}
-	for _, id := range s.sampledLocked(time.Now()) {
+	for _, id := range s.dueLocked(time.Now()) {
 		ids[id] = struct{}{}
 	}
-	if len(s.watchers) == 0 && len(ids) == 0 || s.ctx.Err() != nil {
+	if len(s.watchers) == 0 && len(s.kept) == 0 || s.ctx.Err() != nil {
 		s.running = s.counts != nil && s.ctx.Err() == nil
 		clear(s.pasts)
 		s.last = nil
 		s.lastAll = nil
-		s.histories = nil
+		clear(s.histories)
 		s.books = nil
 		s.active = nil
 		return nil, false, false
 	}
-	return slices.Sorted(maps.Keys(ids)), all, true
+	wanted = len(s.watchers) > 0 || len(ids) > 0
+	if !wanted { // a new watcher gets no old frame
+		s.last = nil
+		s.lastAll = nil
+	}
+	return slices.Sorted(maps.Keys(ids)), all, wanted
 }
 
 // broadcast sends frames to the watchers. A newer frame replaces one that

@@ -410,8 +410,22 @@ func TestAWatchBeginsWithThePastThoughNobodyWatched(t *testing.T) {
 		require.IsDecreasing(t, past.Left)
 		require.Len(t, past.Rates, 2, "codes of refusals alone")
 
-		pass(11 * time.Minute)
+		pass(10 * time.Second)
 		before := r.reads()
+		pass(time.Minute)
+		require.EqualValues(t, 6, r.reads()-before, "after a lull every ten seconds")
+		r.claim("a", 3)
+		claimed.Add(3)
+		pass(3 * live.Every)
+		past = r.pastOf(t, "a")
+		sold := 0.0
+		for i := 1; i < len(past.At); i++ {
+			sold += past.Rates["accepted"][i] * float64(past.At[i]-past.At[i-1]) / 1000
+		}
+		require.InDelta(t, 3*6+3, sold, 1, "what was sold after it counts once")
+
+		pass(11 * time.Minute)
+		before = r.reads()
 		pass(time.Minute)
 		require.Equal(t, before, r.reads(), "ten minutes after its last claim it is sampled no more")
 
