@@ -30,7 +30,6 @@ type lotRow struct {
 	models.Campaign `gorm:"embedded"`
 
 	Untold              bool // the stream may not have the newest definition, or packets
-	ToldPosition        int64
 	IsBlank             bool // no claims, now or ever
 	IsProven            bool // a credit proves that it gave units that its load has
 	ReloadUpto          int64
@@ -45,7 +44,8 @@ type lotRow struct {
 func (l *Loader) read(ctx context.Context, ids []string, loader string) ([]*lot, error) {
 	var rows []lotRow
 	query := l.db.WithContext(ctx).Table("defined_lots AS lot").
-		Select("lot.*, o.loader, o.load_attempts, ("+tables.Blank+") AS is_blank, EXISTS (SELECT 1 FROM stock_moves m WHERE "+gave+" AND m.reload_upto >= lot.epoch) AS is_proven,"+
+		Select("lot.*, o.loader, o.load_attempts, ("+tables.Blank+") AS is_blank,"+
+			" EXISTS (SELECT 1 FROM stock_moves m WHERE "+gave+" AND m.reload_upto >= lot.epoch) AS is_proven,"+
 			" COALESCE(s.state, 'ok') AS state, COALESCE(s.generation, 0) AS partition_generation").
 		Joins("JOIN lots o ON o.campaign_id = lot.campaign_id AND o.shard = lot.shard"+
 			" LEFT JOIN streams s ON s.partition_no = lot.partition_no").
