@@ -30,8 +30,8 @@ const (
 // In a lot, claims are made in order of seq and have the same hold. So
 // a cursor, a row of hold_cursors, scans them in order and stops at the
 // first hold that lasts. Its indexed due_ms is when that hold ends; a
-// flush sets it if there is none. A claim written late, behind the
-// cursor, gets a row of hold_dues.
+// flush sets it if there is none. A claim written late gets a row of
+// hold_dues: the cursor may be at its seq or behind it.
 type Expirer struct {
 	relay   *Relay
 	intact  func(ctx context.Context, partitions []int) ([]int, error)

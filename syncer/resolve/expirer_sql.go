@@ -97,17 +97,19 @@ func walk(tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldCl
 	return ended, err
 }
 
-// walkQuery reads one claim more than share of each lot.
+// walkQuery reads one claim more than share of each lot. Claims may share a
+// seq after a loss in Redis. The earlier has the lesser id, the other a row
+// of hold_dues.
 func walkQuery(db *gorm.DB, lots []heldLot, share int) (query string, args []any) {
 	parts := make([]string, len(lots))
 	for i := range lots {
 		l := &lots[i]
 		parts[i] = fmt.Sprintf("SELECT "+walkColumns+" FROM (SELECT "+walkColumns+" FROM claims"+
 			sqlstore.ByIndex(db, "claims_place")+
-			" WHERE campaign_id = ? AND shard = ? AND seq > ? ORDER BY seq LIMIT ?) AS c%d", i)
+			" WHERE campaign_id = ? AND shard = ? AND seq > ? ORDER BY seq, id LIMIT ?) AS c%d", i)
 		args = append(args, l.CampaignID, l.Shard, l.Seq, share+1)
 	}
-	return strings.Join(parts, " UNION ALL ") + " ORDER BY campaign_id, shard, seq", args
+	return strings.Join(parts, " UNION ALL ") + " ORDER BY campaign_id, shard, seq, id", args
 }
 
 func move(tx *gorm.DB, lots []heldLot) error {

@@ -246,3 +246,34 @@ func TestExpirer_OtherPartitionsGoOn(t *testing.T) {
 	e := resolve.NewExpirer(relay(h), func(context.Context, []int) ([]int, error) { return []int{1}, nil }, nil)
 	require.Equal(t, 2, expire(h, resolve.ExpirerWithLots(resolve.ExpirerWithBatch(e, 1), 1)))
 }
+
+// After Redis came back older, claims share a seq. Each hold ends by itself.
+func TestExpirer_ClaimsOfOneSeqAllExpire(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 2, 100} {
+		h, ms := clocked(t, syncertest.OpenServer(t))
+		id := h.Create(10, hold(time.Minute))
+		first := h.Take(id, syncertest.Ask("first", ""))
+		before := syncertest.DumpRedis(t, h.Redis)
+		lost := h.Take(id, syncertest.Ask("lost", ""))
+		before.Restore(t, h.Redis)
+		ms.Add(30_000)
+		again := h.Take(id, syncertest.Ask("again", ""))
+		require.NoError(t, h.Load(id))
+		last := h.Take(id, syncertest.Asks("last", 3)...)
+		statuses := func(ids ...string) (all []string) {
+			query := "SELECT status FROM claims WHERE id IN ? ORDER BY claimed_at, id"
+			require.NoError(t, h.DB.Raw(query, ids).Scan(&all).Error)
+			return all
+		}
+		e := expirer(h, batch)
+		ms.Add(30_000)
+		require.Equal(t, 2, expire(h, e))
+		require.Equal(t, []string{"expired", "expired"}, statuses(first[0], lost[0]))
+		ms.Add(30_000)
+		require.Equal(t, 4, expire(h, e), "batch %d", batch)
+		require.Equal(t, []string{"expired", "expired", "expired", "expired"}, statuses(slices.Concat(again, last)...))
+		h.Sync()
+		requireSame(h, id)
+	}
+}

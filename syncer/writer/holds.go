@@ -52,13 +52,16 @@ func (a *application) lockHolds() error {
 	return err
 }
 
-// putDues writes hold_dues for claims behind the expirer's cursor.
+// putDues writes hold_dues for claims that the expirer's cursor may miss:
+// those behind it, and those that may have the seq of another claim. These
+// were parked, or Redis lost data.
 func (a *application) putDues() error {
 	least := a.clock.Now().UnixMilli() + lateHoldMs
 	var dues []models.HoldDue
 	for _, r := range a.written {
 		lot := adder.LotOf(&r.Event)
-		if upto, isHeld := a.heldUpto[lot]; isHeld && r.Seq <= upto {
+		upto, isHeld := a.heldUpto[lot]
+		if isHeld && (r.Seq <= upto || len(a.b.streams) == 0 || a.isRecovering(lot)) {
 			dues = append(dues, models.HoldDue{ClaimID: r.ID, DueMs: max(least, r.At.UnixMilli()+a.lots[lot].HoldForMs)})
 		}
 	}
