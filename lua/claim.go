@@ -34,9 +34,11 @@ type ClaimRequest struct {
 type ClaimReply struct {
 	Outcome models.Outcome
 	Claim   models.Claim
-	Epoch   int64     // of the load that a claim was taken from; else 0
-	Limit   *LimitHit // of OutcomeLimit, or whose subject the claim lacks: OutcomeInvalid
-	Left    int64     // of OutcomeSoldOut: units left, set by the caller
+	Epoch   int64 // of the load that a claim was taken from; else 0
+	// Limit refused the claim, or the claim lacks its subject: OutcomeInvalid.
+	// Replies lack Max of per_user and per_user_per_day.
+	Limit *LimitHit
+	Left  int64 // of OutcomeSoldOut: units left, set by the caller
 }
 
 const (

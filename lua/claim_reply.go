@@ -100,6 +100,13 @@ func decodeAnswer(reply *ClaimReply, m Meta, req *ClaimRequest, nowMs int64, ans
 			return badReply("claim", []any{answer})
 		}
 		reply.Outcome = refusal
+		switch refusal {
+		case models.OutcomeUserLimit:
+			reply.Limit = hitOf(m, models.Limit{By: models.ByUser, Per: models.PerAll}, nowMs)
+		case models.OutcomeUserDayLimit:
+			reply.Limit = hitOf(m, models.Limit{By: models.ByUser, Per: models.PerDay}, nowMs)
+		default: // see putLimits
+		}
 		return nil
 	case string:
 		id, seq, at, packet, err := parseRecord(m, req, v)

@@ -19,7 +19,8 @@ import (
 type LimitHit struct {
 	models.Limit
 
-	ResetsAt time.Time // when the window ends; zero: never
+	// when the window ends, by Redis' clock, as it refused; zero: never
+	ResetsAt time.Time
 }
 
 // tagOf identifies a limit among those of a subject: the first letter
@@ -313,7 +314,10 @@ func hit(m Meta, text any, number, nowMs int64) *LimitHit {
 	if err != nil || number < 1 || number > int64(len(limits)) {
 		return nil
 	}
-	l := limits[number-1]
+	return hitOf(m, limits[number-1], nowMs)
+}
+
+func hitOf(m Meta, l models.Limit, nowMs int64) *LimitHit {
 	h := &LimitHit{Limit: l, ResetsAt: resetsAt(l.Per, nowMs, cmp.Or(m.Location, time.UTC))}
 	if !h.ResetsAt.IsZero() {
 		h.ResetsAt = h.ResetsAt.UTC()

@@ -109,7 +109,9 @@ func (m *model) limited(req *lua.ClaimRequest, now time.Time) *lua.ClaimReply {
 			return reply
 		case l.Max == 0 || m.counted(&l, req, from, to)+req.Quantity <= l.Max:
 		case i < 2: // of per_user and per_user_per_day
-			return &lua.ClaimReply{Outcome: []models.Outcome{models.OutcomeUserLimit, models.OutcomeUserDayLimit}[i]}
+			reply.Outcome = []models.Outcome{models.OutcomeUserLimit, models.OutcomeUserDayLimit}[i]
+			reply.Limit.Max = 0
+			return reply
 		default:
 			return reply
 		}

@@ -105,11 +105,16 @@ func TestARefusalSaysWhatItKnows(t *testing.T) {
 		_, p = ask("c", `{"user_id":"eve"}`)
 		require.Equal(t, wire.CodeSoldOut, p.Code)
 		require.Zero(t, p.Remaining)
-		fake.OnClaim = answering(models.OutcomeUserDayLimit, 5)
+		today := lua.LimitHit{
+			Limit: models.Limit{By: models.ByUser, Per: models.PerDay}, ResetsAt: time.Date(1999, 12, 31, 15, 0, 0, 0, time.UTC),
+		}
+		fake.OnClaim = func(context.Context, lua.Meta, []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
+			return []lua.ClaimReply{{Outcome: models.OutcomeUserDayLimit, Limit: &today}}, 5, nil
+		}
 		time.Sleep(claiming.SoldOutFor) //nolint:forbidigo // a bubble's time
 		_, p = ask("c", `{"user_id":"ada"}`)
 		require.Equal(t, wire.CodeUserDayLimit, p.Code)
-		require.Equal(t, "2000-01-01T15:00:00Z", p.ResetsAt.UTC().Format(time.RFC3339), "midnight of the campaign's zone")
+		require.Equal(t, "1999-12-31T15:00:00Z", p.ResetsAt.UTC().Format(time.RFC3339), "by Redis' clock, which is behind")
 		require.Equal(t, []any{int64(3), models.PerDay}, []any{p.Max, p.Per})
 		require.NoError(t, stop())
 	})

@@ -1,7 +1,6 @@
 package claiming
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -25,8 +24,8 @@ type userMax struct {
 	perUser, perDay int64
 }
 
-// nameLimit names the limit in refusals by per_user and
-// per_user_per_day, as other limits' refusals do. nil stays nil.
+// nameLimit adds the units of the limit to refusals by per_user and
+// per_user_per_day, as other limits' refusals have them. nil stays nil.
 func (l *lane) nameLimit(p *wire.Problem) *wire.Problem {
 	if p == nil || p.Code != wire.CodeUserLimit && p.Code != wire.CodeUserDayLimit {
 		return p
@@ -38,14 +37,12 @@ func (l *lane) nameLimit(p *wire.Problem) *wire.Problem {
 	if now.Sub(m.readAt) >= userMaxFor {
 		l.readUserMax(m, now)
 	}
-	if p.Code == wire.CodeUserLimit {
-		return &wire.Problem{Code: p.Code, Limit: wire.Limit{By: models.ByUser, Per: models.PerAll, Max: m.perUser}}
+	limit := p.Limit
+	limit.Max = m.perUser
+	if p.Code == wire.CodeUserDayLimit {
+		limit.Max = m.perDay
 	}
-	y, month, d := now.In(cmp.Or(l.meta.Location, time.UTC)).Date()
-	tomorrow := models.StartOfDay(y, month, d+1, cmp.Or(l.meta.Location, time.UTC))
-	return &wire.Problem{Code: p.Code, Limit: wire.Limit{
-		By: models.ByUser, Per: models.PerDay, Max: m.perDay, ResetsAt: models.NewTime(tomorrow),
-	}}
+	return &wire.Problem{Code: p.Code, Limit: limit}
 }
 
 func (l *lane) readUserMax(m *userMax, now time.Time) {

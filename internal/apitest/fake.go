@@ -154,7 +154,8 @@ func (c *Campaign) Take(req *lua.ClaimRequest) lua.ClaimReply {
 	case c.taken+req.Quantity > c.Total:
 		return lua.ClaimReply{Outcome: models.OutcomeSoldOut}
 	case c.PerUser > 0 && c.users[req.UserID]+req.Quantity > c.PerUser:
-		return lua.ClaimReply{Outcome: models.OutcomeUserLimit}
+		limit := models.Limit{By: models.ByUser, Per: models.PerAll}
+		return lua.ClaimReply{Outcome: models.OutcomeUserLimit, Limit: &lua.LimitHit{Limit: limit}}
 	}
 	c.taken += req.Quantity
 	c.users[req.UserID] += req.Quantity
