@@ -47,7 +47,8 @@ type Config struct {
 	ReclaimEvery time.Duration // between two searches for entries of silent consumers
 
 	// IsReady reports whether entries of a stream up to an id may be
-	// delivered. While it is false it is polled. nil: always.
+	// delivered. While it is false it is polled. What Redis has lost by then
+	// is not delivered. nil: always.
 	IsReady func(ctx context.Context, stream, id string) bool
 	OnRead  func(stream string) // called at the start and after each successful read
 
@@ -62,9 +63,6 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Partition == nil {
 		c.Partition = func(stream string) string { return stream }
-	}
-	if c.IsReady == nil {
-		c.IsReady = func(context.Context, string, string) bool { return true }
 	}
 	if c.OnRead == nil {
 		c.OnRead = func(string) {}

@@ -38,6 +38,8 @@
 //   - First deliveries are in stream order.
 //   - An entry that was trimmed before it was handled is logged and counted as
 //     lost.
+//   - With [Config.IsReady], entries that Redis loses before they are ready are
+//     not delivered.
 //   - After a start, entries pending under its own name come first. Those of
 //     consumers silent for [Config.MinIdle] are claimed. Entries in flight are
 //     refreshed.

@@ -3,6 +3,7 @@ package redisbatch
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -180,10 +181,17 @@ func (r *reader) accept(read []redis.XMessage) int {
 		r.window.ack(e)
 	}
 	r.reportLost(trimmed)
-	if len(present) > 0 {
-		r.awaitReady(present[len(present)-1].ID)
-		r.send(present...)
+	if len(present) == 0 {
+		return len(entries)
 	}
+	if !r.awaitReady(present[len(present)-1]) {
+		r.window.forget(present)
+		r.counters.inFlight.Sub(float64(len(present)))
+		r.pendingRead = false // some of them may be there
+		r.pendingAt = firstID
+		return len(entries) - len(present)
+	}
+	r.send(present...)
 	return len(entries)
 }
 
@@ -191,12 +199,24 @@ func (r *reader) accept(read []redis.XMessage) int {
 // doubles, up to BlockTime.
 const readyPause = 5 * time.Millisecond
 
-// awaitReady waits until entries up to an id may be delivered, or the
+// awaitReady waits until entries up to the last one may be delivered, or the
 // subscription stops. They are in the window, and so stay with this consumer.
-func (r *reader) awaitReady(id string) {
-	pause := readyPause
-	for !r.cfg.IsReady(r.stop, r.stream, id) && sleep(r.stop, pause) {
-		pause = min(2*pause, r.cfg.BlockTime)
+// It returns false if Redis has lost the last one meanwhile: then what is
+// ready are other entries.
+func (r *reader) awaitReady(last *entry) (isThere bool) {
+	if r.cfg.IsReady == nil {
+		return true
+	}
+	for pause := readyPause; ; pause = min(2*pause, r.cfg.BlockTime) {
+		if r.cfg.IsReady(r.stop, r.stream, last.ID) {
+			found, err := r.cfg.Client.XRangeN(r.stop, r.stream, last.ID, last.ID, 1).Result()
+			if err == nil {
+				return len(found) > 0 && maps.Equal(found[0].Values, last.Values)
+			}
+		}
+		if !sleep(r.stop, pause) {
+			return true
+		}
 		r.cfg.OnRead(r.stream) // else the reader would seem stalled
 	}
 }

@@ -2,6 +2,7 @@ package redisbatch_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,4 +184,61 @@ func TestNames_LeftBehindGoUnlessTheyHaveEntries(t *testing.T) {
 		return len(left()) == 2
 	}, patience, 5*time.Millisecond)
 	require.ElementsMatch(t, []string{"busy", "me"}, left())
+}
+
+// Redis loses entries while they wait for MySQL, which then applies others.
+// Only what Redis still has is delivered.
+func TestSubscriber_ForgetsWhatRedisLostBeforeItWasReady(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testenv.SharedRedis(t).Client())
+	var ready atomic.Bool
+	ready.Store(true)
+	asked := make(chan string, 1)
+	cfg := f.config("a")
+	cfg.ReadCount = 10
+	cfg.Registerer = f.reg
+	cfg.IsReady = func(_ context.Context, _, id string) bool {
+		select {
+		case asked <- id:
+		default:
+		}
+		return ready.Load()
+	}
+	messages := f.subscribe(cfg)
+	f.publish(0, 1)
+	require.Equal(t, []string{"0"}, take(t, messages, 1))
+	f.eventuallyNonePending()
+	before, err := f.rdb.Dump(t.Context(), f.stream).Result()
+	require.NoError(t, err)
+
+	ready.Store(false)
+	<-asked
+	var ids []*redis.StringCmd
+	add := func(tx redis.Pipeliner, id, name string) {
+		ids = append(ids, tx.XAdd(t.Context(), &redis.XAddArgs{Stream: f.stream, ID: id, Values: []any{
+			"_watermill_message_uuid", name, "payload", name}}))
+	}
+	_, err = f.rdb.TxPipelined(t.Context(), func(tx redis.Pipeliner) error {
+		add(tx, "", "1")
+		add(tx, "", "2")
+		return nil
+	})
+	require.NoError(t, err)
+	for id := range asked {
+		if id == ids[1].Val() {
+			break
+		}
+	}
+	_, err = f.rdb.TxPipelined(t.Context(), func(tx redis.Pipeliner) error {
+		tx.RestoreReplace(t.Context(), f.stream, 0, before)
+		add(tx, ids[0].Val(), "1")
+		add(tx, "", "3")
+		return nil
+	})
+	require.NoError(t, err)
+	ready.Store(true)
+	require.Equal(t, []string{"1", "3"}, take(t, messages, 2))
+	f.eventuallyNonePending()
+	require.Zero(t, metric(t, f.reg, "lost_total"))
+	require.Zero(t, metric(t, f.reg, "in_flight"))
 }

@@ -130,6 +130,19 @@ func (w *window) allAcked() bool {
 	return len(w.acked) >= w.held
 }
 
+// forget removes entries that are not delivered, nor acked.
+func (w *window) forget(entries []*entry) {
+	w.mu.Lock()
+	for _, e := range entries {
+		if !e.stale {
+			delete(w.byID, e.ID)
+		}
+	}
+	w.held -= len(entries)
+	w.mu.Unlock()
+	signal(w.freed)
+}
+
 // invalidate makes all entries stale after a loss of
 // the group. Their ids may occur again, and their acks
 // are not sent. They count until their handlers return.
