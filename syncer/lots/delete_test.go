@@ -120,3 +120,35 @@ func TestDelete_TakesNoClaimWhileItLooks(t *testing.T) {
 	w.Sync()
 	require.Len(t, w.Take(id, syncertest.Ask("b", "")), 1)
 }
+
+// What the stream has of a deleted campaign is not that of a later one of its
+// id, in a restored MySQL too.
+func TestDelete_ALaterCampaignIsItselfAfterARestore(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	known := syncertest.NewCampaigns(t, w.DB, w.Scripts)
+	dump := syncertest.DumpOf(t, w.DB)
+	id := w.Create(10, nil)
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	_, err := known.Change(t.Context(), id, models.Change{Total: new(int64(20))})
+	require.NoError(t, err)
+	w.Reload(id)
+	w.Sync()
+	require.NoError(t, w.Scripts.Pause(t.Context(), []string{id}, &lua.Pause{ID: "pause"})[0])
+	w.Sync()
+	require.NoError(t, w.Loader().Delete(t.Context(), id))
+	w.Sync()
+	_, _, err = known.Create(t.Context(), syncertest.CampaignOf(id, 4))
+	require.NoError(t, err)
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	before := w.Campaign(id)
+	require.NoError(t, dump.Restore(w.DB))
+	w.Sync()
+	after := w.Campaign(id)
+	require.Equal(t, []any{before.Status, before.Epoch, before.AppliedVersion, before.Residency, before.SeenEpoch},
+		[]any{after.Status, after.Epoch, after.AppliedVersion, after.Residency, after.SeenEpoch})
+	require.Len(t, w.Take(id, syncertest.Asks("u", 4)...), 4)
+	w.RequireBooks(id, 4)
+}

@@ -61,6 +61,7 @@ type application struct {
 	started  time.Time
 	lots     map[adder.Lot]lotRow
 	deleted  map[string]models.Time        // campaigns, by deletions that MySQL had lost
+	ofLots   []*models.RawEvent            // events of lots, without those of deleted campaigns
 	inOutbox map[string]bool               // ids of events in the outbox; false once applied
 	heldUpto map[adder.Lot]int64           // the expirer has passed claims up to this seq
 	added    map[*models.RawEvent]int64    // packets, by their event

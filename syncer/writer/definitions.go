@@ -13,7 +13,7 @@ import (
 // the stream has and a restored MySQL lacks.
 func (a *application) define() error {
 	newest := make(map[string]*models.Definition)
-	for _, e := range a.b.lots {
+	for _, e := range a.ofLots {
 		d := e.Definition
 		if d == nil || a.isDeleted(e.CampaignID, d.CreatedAt) {
 			continue

@@ -18,7 +18,7 @@ type position struct{ claims, units int64 }
 // countBefore counts lots at their loads, before the counters are updated.
 func (a *application) countBefore() error {
 	var loaded []adder.Lot
-	for _, e := range a.b.lots {
+	for _, e := range a.ofLots {
 		if e.Type == models.EventLotLoaded {
 			loaded = append(loaded, adder.LotOf(&e.Event))
 		}
@@ -95,7 +95,7 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error
 // MySQL has at its position used data that a restored MySQL has lost.
 // Then the lot is loaded again.
 func (a *application) applyLots() error {
-	for _, e := range a.b.lots {
+	for _, e := range a.ofLots {
 		if err := a.applyLot(e); err != nil {
 			return err
 		}

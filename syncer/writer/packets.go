@@ -12,7 +12,7 @@ import (
 // addPackets restores packets that the stream has and a restored MySQL lacks.
 func (a *application) addPackets() error {
 	a.added = make(map[*models.RawEvent]int64)
-	for _, e := range a.b.lots {
+	for _, e := range a.ofLots {
 		if e.Type != models.EventPacketsPushed || len(e.Pushed.Packets) == 0 || a.isDeleted(e.CampaignID, e.At.Time) {
 			continue
 		}
