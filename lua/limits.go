@@ -271,16 +271,19 @@ func newRecord(limits []models.Limit) record {
 	return r
 }
 
-// add counts units as claim.lua does: a window never precedes the last one.
+// add counts units as claim.lua does: in the newest window. A claim of an
+// earlier one may follow, as seqs overlap after a loss in Redis.
 func (u *UserRecords) add(r record, limits []models.Limit, ms, units int64) {
 	for i := range r {
 		if limits[i].FromMs > ms {
 			continue
 		}
-		if window := u.finder.of(limits[i].Per, ms); window > r[i].window {
-			r[i] = count{window: window}
+		switch window := u.finder.of(limits[i].Per, ms); {
+		case window > r[i].window:
+			r[i] = count{window, units}
+		case window == r[i].window:
+			r[i].units += units
 		}
-		r[i].units += units
 	}
 }
 

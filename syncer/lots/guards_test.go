@@ -2,6 +2,7 @@ package lots_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,4 +155,27 @@ func TestLoad_AStoppedGiverOfAProvenMoveIsNotResumed(t *testing.T) {
 	state, err := w.Scripts.State(t.Context(), giver)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, state.Total)
+}
+
+// After Redis came back older, the seqs of its claims overlap those of later
+// ones: of a user, a later day may come first.
+func TestLoad_CountsEachClaimInItsOwnDay(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	var ms atomic.Int64
+	ms.Store(time.Date(2030, 1, 1, 23, 59, 59, 0, time.UTC).UnixMilli())
+	scripts, err := lua.New(w.Redis, lua.Options{ServerClock: ms.Load, Clock: func() time.Time { return time.UnixMilli(ms.Load()) }})
+	require.NoError(t, err)
+	w.Scripts = scripts
+	id := w.Create(20, func(c *models.Campaign) { c.PerUserPerDay = 2 })
+	w.Take(id, syncertest.Ask("first", ""))
+	before := syncertest.DumpRedis(t, w.Redis)
+	w.Take(id, syncertest.Ask("other", ""), syncertest.Ask("u", ""))
+	before.Restore(t, w.Redis)
+	ms.Add(2000)
+	w.Take(id, syncertest.Ask("u", ""))
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	replies := w.Claim(id, syncertest.Ask("u", ""), syncertest.Ask("u", ""))
+	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeUserDayLimit}, syncertest.OutcomesOf(replies))
 }
