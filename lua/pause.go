@@ -53,14 +53,16 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	return errs
 }
 
-// Pauses returns the latest pause of lots, "" for none or one known to their
-// definitions, and the lots that Redis lacks: only their streams have pauses.
-// Errors as State.
-func (s *Scripts) Pauses(ctx context.Context, ids []string) (latest string, absent []string, err error) {
+// Pauses returns the latest pause of a campaign's lots, "" for none or one
+// known to its definition, and the lots that Redis lacks: only their streams
+// have pauses. So it is if Redis kept a deleted campaign of the id. Errors as
+// State.
+func (s *Scripts) Pauses(ctx context.Context, c *models.Campaign) (latest string, absent []string, err error) {
+	ids := c.ShardIDs()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, s.KeysOf(id).State, "pause", "status")
+			cmds[i] = p.HMGet(ctx, s.KeysOf(id).State, "pause", "status", "made_ms")
 		}
 		return nil
 	})
@@ -69,10 +71,12 @@ func (s *Scripts) Pauses(ctx context.Context, ids []string) (latest string, abse
 	}
 	for i, cmd := range cmds {
 		pause, _ := cmd.Val()[0].(string)
-		latest = max(latest, pause)
-		if cmd.Val()[1] == nil {
+		made, isKnown := cmd.Val()[2].(string)
+		if cmd.Val()[1] == nil || isKnown && made != formatInt(madeMs(c)) {
 			absent = append(absent, ids[i])
+			continue
 		}
+		latest = max(latest, pause)
 	}
 	return latest, absent, nil
 }

@@ -118,7 +118,7 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 }
 
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {
-	latest, absent, err := r.sender.scripts.Pauses(ctx, c.ShardIDs())
+	latest, absent, err := r.sender.scripts.Pauses(ctx, c)
 	if err == nil && len(absent) > 0 { // a pause of these may be on its way
 		err = offset.NewStreams(r.db, r.sender.scripts).AwaitPartitions(ctx, r.sender.partitionsOf(absent))
 	}

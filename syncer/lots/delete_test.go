@@ -1,6 +1,7 @@
 package lots_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -149,6 +150,43 @@ func TestDelete_ALaterCampaignIsItselfAfterARestore(t *testing.T) {
 	after := w.Campaign(id)
 	require.Equal(t, []any{before.Status, before.Epoch, before.AppliedVersion, before.Residency, before.SeenEpoch},
 		[]any{after.Status, after.Epoch, after.AppliedVersion, after.Residency, after.SeenEpoch})
+	require.Len(t, w.Take(id, syncertest.Asks("u", 4)...), 4)
+	w.RequireBooks(id, 4)
+}
+
+// A process died between the deletion in MySQL and that in Redis. What is
+// left there does not hold back a later campaign of the id.
+func TestDelete_WhatRedisKeptIsNotTheLaterCampaigns(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	known := syncertest.NewCampaigns(t, w.DB, w.Scripts)
+	id := w.Create(10, nil)
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	require.NoError(t, w.Scripts.Pause(t.Context(), []string{id}, &lua.Pause{ID: "pause"})[0])
+	w.Sync()
+	var left string
+	loader := w.Loader()
+	loader.Observe(func(step string) {
+		if step == "fenced" {
+			left = w.Redis.Dump(t.Context(), w.Keys(id).State).Val()
+		}
+	})
+	require.NoError(t, loader.Delete(t.Context(), id))
+	require.NoError(t, w.Redis.Restore(t.Context(), w.Keys(id).State, 0, left).Err())
+	w.Sync()
+	_, _, err := known.Create(t.Context(), syncertest.CampaignOf(id, 4))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for _, status := range []models.Status{models.StatusPaused, models.StatusOpen} {
+		c, err := known.Change(ctx, id, models.Change{Status: &status})
+		require.NoError(t, err)
+		require.Equal(t, status, c.Status)
+	}
+	w.Sync()
+	require.NoError(t, w.Load(id))
+	w.Sync()
 	require.Len(t, w.Take(id, syncertest.Asks("u", 4)...), 4)
 	w.RequireBooks(id, 4)
 }
