@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,9 @@ import (
 
 // define restores campaigns and changes that
 // the stream has and a restored MySQL lacks.
+// Of two campaigns of an id the later counts,
+// as the stream of another shard may tell
+// later that the earlier was deleted.
 func (a *application) define() error {
 	newest := make(map[string]*models.Definition)
 	for _, e := range a.ofLots {
@@ -22,38 +26,52 @@ func (a *application) define() error {
 		if d.Kind == models.KindPacket { // its packets add up to its total
 			d.Total = 0
 		}
-		if before := newest[d.CampaignID]; before == nil || before.Version < d.Version {
+		if before := newest[d.CampaignID]; before == nil || compareDefinitions(before, d) < 0 {
 			newest[d.CampaignID] = d
 		}
 	}
-	versions, err := a.versionsOf(slices.Collect(maps.Keys(newest)))
+	known, err := a.definitionsOf(slices.Collect(maps.Keys(newest)))
 	if err != nil {
 		return err
 	}
 	for id, d := range newest {
-		var err error
-		switch version := versions[id]; {
-		case version == 0:
-			_, err = tables.Define(a.tx, d, a.partitions)
-		case version < d.Version:
-			err = tables.Redefine(a.tx, d)
-		}
-		if err != nil {
+		if err := a.defineOne(known[id], d); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 	}
 	return nil
 }
 
-func (a *application) versionsOf(ids []string) (map[string]int64, error) {
-	versions := make(map[string]int64, len(ids))
+// compareDefinitions orders definitions of an id by time.
+func compareDefinitions(x, y *models.Definition) int {
+	return cmp.Or(cmp.Compare(x.CreatedAt.UnixMilli(), y.CreatedAt.UnixMilli()), cmp.Compare(x.Version, y.Version))
+}
+
+func (a *application) defineOne(known, d *models.Definition) error {
+	if known != nil && compareDefinitions(known, d) >= 0 {
+		return nil
+	}
+	if known != nil && known.CreatedAt.UnixMilli() == d.CreatedAt.UnixMilli() {
+		return tables.Redefine(a.tx, d)
+	}
+	if known != nil { // it was deleted, so it had no claims
+		if isBlank, err := tables.DeleteBlank(a.tx, d.CampaignID); err != nil || !isBlank {
+			return err
+		}
+	}
+	_, err := tables.Define(a.tx, d, a.partitions)
+	return err
+}
+
+func (a *application) definitionsOf(ids []string) (map[string]*models.Definition, error) {
+	known := make(map[string]*models.Definition, len(ids))
 	if len(ids) == 0 {
-		return versions, nil
+		return known, nil
 	}
-	var known []models.Definition
-	err := a.tx.Select("campaign_id, version").Where("campaign_id IN ?", ids).Find(&known).Error
-	for i := range known {
-		versions[known[i].CampaignID] = known[i].Version
+	var rows []*models.Definition
+	err := a.tx.Select("campaign_id, version, created_at").Where("campaign_id IN ?", ids).Find(&rows).Error
+	for _, d := range rows {
+		known[d.CampaignID] = d
 	}
-	return versions, err
+	return known, err
 }

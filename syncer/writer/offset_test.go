@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
+	"dibs/models"
 	"dibs/syncer/adder"
 	"dibs/syncer/writer"
 
+	"github.com/google/uuid"
 	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -138,4 +140,41 @@ func TestFlush_SendsOneUpdateOfStock(t *testing.T) {
 		require.NoError(t, db.Raw("SELECT synced_seq FROM lots WHERE id = ?", id).Scan(&synced).Error)
 		require.Equal(t, n, synced, id)
 	}
+}
+
+// A sharded campaign was deleted, and made again under its id. The streams of
+// its shards are read apart.
+func TestOffset_ARestoredMySQLKeepsTheLaterCampaignOfAnID(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		w := syncertest.StartWriter(t, writer.Config{DB: db, Partitions: 2, FlushInterval: time.Millisecond})
+		shards := []*feed{newFeed(t, db, w, 0), newFeed(t, db, w, 1)}
+		start := time.Now().UTC().Truncate(time.Millisecond)
+		of := func(shard int, at time.Duration, d *models.Definition) models.Event {
+			e := models.Event{
+				V: 1, Type: models.EventCampaignDeleted, ID: uuid.NewString(), CampaignID: "c", Shard: shard, At: models.NewTime(start.Add(at)),
+			}
+			if d != nil {
+				e.Type = models.EventCampaignChanged
+				e.Version = d.Version
+				e.Definition = d
+			}
+			return e
+		}
+		define := func(name string, version int64, made time.Duration) *models.Definition {
+			return &models.Definition{
+				Kind: models.KindCoupon, Name: name, Status: models.StatusOpen, Shards: 2, TimeZone: "UTC", Version: version, Changes: 1,
+				CreatedAt: start.Add(made), Dealt: new(int64(4)), Total: 4,
+			}
+		}
+		before := define("before", start.UnixMilli(), 0)
+		later := define("later", 1, 2*time.Second)
+		shards[0].send(of(1, 0, before), of(1, time.Second, nil), of(1, 3*time.Second, later))
+		for _, e := range []models.Event{of(2, 0, before), of(2, time.Second, nil), of(2, 3*time.Second, later)} {
+			shards[1].send(e)
+			var now models.Definition
+			require.NoError(t, db.Take(&now).Error)
+			require.Equal(t, []any{"later", later.CreatedAt}, []any{now.Name, now.CreatedAt.UTC()})
+		}
+	})
 }
