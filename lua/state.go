@@ -70,7 +70,7 @@ func (s *State) Stock(books *models.Books) models.Stock {
 		AsOf: models.NewTime(s.AsOf),
 	}
 	st.Low = s.LowStockAt > 0 && st.Remaining <= s.LowStockAt
-	switch at := books.Sold + books.ParkedUnits + books.LostUnits + books.GivenUpUnits; {
+	switch at := books.SoldEver(); {
 	case at < s.Sold:
 		st.Backlog = max(0, s.Taken-books.Claimed-books.ParkedUnits-books.LostUnits)
 	case at > s.Sold || books.Released == s.Released: // a release on its way to Redis is a lag, too

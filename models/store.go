@@ -48,6 +48,10 @@ type Books struct {
 	ParkedUnits  int64
 }
 
+// SoldEver returns the units ever sold that MySQL knows of: returned, parked
+// and lost ones among them.
+func (b *Books) SoldEver() int64 { return b.Sold + b.ParkedUnits + b.LostUnits + b.GivenUpUnits }
+
 // Stock is the stock of a campaign that Redis doesn't hold: all of it is in
 // MySQL.
 func (b *Books) Stock(id string) Stock {

@@ -19,8 +19,8 @@ type history struct {
 }
 
 type mark struct {
-	at  time.Time
-	seq int64
+	at   time.Time
+	sold int64 // units ever
 }
 
 // marksMax bounds a campaign's marks, one a second. A longer backlog keeps
@@ -93,17 +93,17 @@ func perSecond(n int64, seconds float64) float64 {
 
 // backlogAge is how long the oldest claim that MySQL lacks has waited,
 // according to the samples.
-func (h *history) backlogAge(now time.Time, seq int64, books *models.Books) time.Duration {
-	inMySQL := books.SyncedSeq + books.ParkedClaims
-	for len(h.waiting) > 0 && h.waiting[0].seq <= inMySQL {
+func (h *history) backlogAge(now time.Time, sold int64, books *models.Books) time.Duration {
+	inMySQL := books.SoldEver()
+	for len(h.waiting) > 0 && h.waiting[0].sold <= inMySQL {
 		h.waiting = h.waiting[1:]
 	}
-	if seq <= inMySQL {
+	if sold <= inMySQL {
 		h.waiting = nil
 		return 0
 	}
-	if n := len(h.waiting); n < marksMax && (n == 0 || h.waiting[n-1].seq < seq) {
-		h.waiting = append(h.waiting, mark{now, seq})
+	if n := len(h.waiting); n < marksMax && (n == 0 || h.waiting[n-1].sold < sold) {
+		h.waiting = append(h.waiting, mark{now, sold})
 	}
 	return now.Sub(h.waiting[0].at)
 }

@@ -190,7 +190,7 @@ func (h *history) event(now time.Time, w *softstate.Watched, books *models.Campa
 	}
 	e.First = h.at.IsZero()
 	h.addRates(&e, now, w)
-	e.BacklogAgeMs = h.backlogAge(now, w.State.Seq, &books.Books).Milliseconds()
+	e.BacklogAgeMs = h.backlogAge(now, w.State.Sold, &books.Books).Milliseconds()
 	return e
 }
 

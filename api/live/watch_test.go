@@ -166,6 +166,28 @@ func TestAWatcherIsToldOnceASecond(t *testing.T) {
 	})
 }
 
+// Claims that Redis lost never get a row. They are not on their way.
+func TestLostClaimsAreNoBacklog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, models.Campaign{ID: "c", Total: 100})
+		r.claim("c", 40)
+		r.change(func(fake *apitest.Fake) { fake.Campaigns["c"].Lost = 5 })
+		watching := r.open("c")
+		told := func() []int64 {
+			events := watching.events(t)
+			return []int64{events[len(events)-1].Backlog, events[len(events)-1].BacklogAgeMs}
+		}
+		pass(3 * live.Every)
+		require.Equal(t, []int64{0, 0}, told())
+		r.claim("c", 10)
+		r.change(func(fake *apitest.Fake) { fake.Campaigns["c"].Lag = 10 })
+		pass(2 * live.Every)
+		require.Equal(t, []int64{10, 1000}, told(), "of the claims since")
+		watching.leave()
+	})
+}
+
 func TestOneSampleServesAllWatchersAndNobodyCostsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -138,8 +138,10 @@ func (r *Fake) Books(_ context.Context, id string) (models.Books, error) {
 	if c == nil {
 		return models.Books{}, models.ErrNotFound
 	}
+	without := c.Lag + c.Lost
 	return models.Books{
-		Claimed: c.taken - c.Lag, SyncedSeq: c.seq - c.Lag, Sold: c.taken - c.Lag, Remaining: c.Total - c.taken + c.Lag - c.Shrunk,
+		Claimed: c.taken - without, SyncedSeq: c.seq - without, Sold: c.taken - without, Remaining: c.Total - c.taken + c.Lag - c.Shrunk,
+		LostClaims: c.Lost, LostUnits: c.Lost,
 		ParkedClaims: c.Parked, ParkedUnits: c.Parked, InRedis: !c.Evicted, Total: c.Total, LowStockAt: c.LowStockAt, At: Now,
 		Version: c.Version, AppliedVersion: c.Version,
 	}, nil

@@ -60,6 +60,7 @@ type Campaign struct {
 	users   map[string]int64
 	Rows    []models.Claim
 	Lag     int64 // claims that MySQL lacks
+	Lost    int64 // claims that Redis lost, of those that it counts
 	Shrunk  int64 // units removed from MySQL's remaining
 	Parked  int64 // parked units and claims
 	Batches []models.PacketBatch
