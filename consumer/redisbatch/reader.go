@@ -201,7 +201,7 @@ const readyPause = 5 * time.Millisecond
 
 // awaitReady waits until entries up to the last one may be delivered, or the
 // subscription stops. They are in the window, and so stay with this consumer.
-// It returns false if Redis has lost the last one meanwhile: then what is
+// It returns false if Redis has lost the last one by then: what is
 // ready are other entries.
 func (r *reader) awaitReady(last *entry) (isThere bool) {
 	if r.cfg.IsReady == nil {
