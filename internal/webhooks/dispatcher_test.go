@@ -359,6 +359,26 @@ func TestDispatcher_AnEndpointThatIsTakenOutOfTheFileWaitsForItsReturn(t *testin
 	require.True(t, slices.IsSorted(r.seqs("spring")))
 }
 
+// Events in memory wait like those of the table.
+func TestDispatcher_WhatWaitsInMemoryIsKeptForAnEndpointThatReturns(t *testing.T) {
+	t.Parallel()
+	db, r := syncertest.OpenServer(t), newReceiver(t)
+	release := make(chan struct{})
+	r.answers(func(got) int { <-release; return 204 })
+	var now atomic.Pointer[webhooks.Endpoints]
+	with, without := endpoints(t, endpoint("shop", r.URL)), webhooks.Endpoints{}
+	now.Store(&with)
+	p := start(t, webhooks.Config{DB: db, Endpoints: func() webhooks.Endpoints { return *now.Load() }, GiveUpAfter: time.Hour})
+	p.submit("spring", 1, 5)
+	now.Store(&without)
+	close(release)
+	eventually(t, "settled", func() bool { return p.settled.Load() == 5 })
+	now.Store(&with)
+	p.submit("spring", 6, 6)
+	eventually(t, "delivered", func() bool { seqs := r.seqs("spring"); return len(seqs) > 0 && seqs[len(seqs)-1] == 6 })
+	require.Equal(t, upTo(1, 6), r.seqs("spring"))
+}
+
 func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
 	t.Parallel()
 	db, r := syncertest.OpenServer(t), newReceiver(t)

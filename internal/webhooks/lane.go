@@ -114,11 +114,10 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
-	failed := err != nil && !errors.Is(err, errRemoved)
 	l.d.mu.Lock()
 	behind := l.d.unqueue(l, 0)
 	l.sending = 0
-	if failed {
+	if err != nil {
 		l.d.spill(l, behind)
 		l.needed = l.spills
 	} else {
@@ -126,11 +125,14 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 		l.waiting -= int64(len(heads))
 	}
 	l.d.mu.Unlock()
-	if failed {
+	switch {
+	case errors.Is(err, errRemoved): // the table waits for the endpoint's return
+		return
+	case err != nil:
 		l.failed(ctx, err)
 		return
 	}
-	l.delivered(err)
+	l.delivered()
 	l.after = max(l.after, heads[len(heads)-1].No) // the table may have them, too
 	for _, it := range heads {
 		it.done(nil)
@@ -168,7 +170,7 @@ func (l *lane) fromTable(ctx context.Context, commits int) {
 			l.refused(ctx, events[0].CreatedAt, err)
 			return
 		}
-		l.delivered(nil)
+		l.delivered()
 		l.done(events[len(events)-1].No, int64(len(events)))
 	}
 	_ = l.forget() // or the next time
@@ -240,9 +242,9 @@ func (l *lane) forget() error {
 }
 
 // delivered records a delivery, which also reports the gap before it.
-func (l *lane) delivered(err error) {
+func (l *lane) delivered() {
 	l.fails = 0
-	if l.gap != nil && err == nil && l.d.store.announced(l.d.finishing, l.key) == nil {
+	if l.gap != nil && l.d.store.announced(l.d.finishing, l.key) == nil {
 		l.gap = nil
 	}
 }
