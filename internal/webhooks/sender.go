@@ -211,6 +211,9 @@ func (s *sender) send(ctx context.Context, e *Endpoint, id string, body []byte) 
 		"Webhook-Timestamp": {strconv.FormatInt(now.Unix(), 10)}, "Webhook-Signature": {strings.Join(signatures, " ")},
 	}
 	answer, err := s.to(e, req.URL).Do(req)
+	if failed, is := errors.AsType[*url.Error](err); is {
+		return fmt.Errorf("webhooks: %w", failed.Err) // the URL may contain a secret
+	}
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,17 @@ func TestDispatcher_DialsNoPrivateAddress(t *testing.T) {
 
 // A proxy may have a private address, and checks those behind it. This
 // process must not dial them. Loopback endpoints never use the proxy.
+// Many receivers are told apart by a secret in their address.
+func TestSend_FailuresDoNotQuoteTheAddress(t *testing.T) {
+	t.Parallel()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	one := endpoints(t, endpoint("shop", gone.URL+"/hooks/geheim?token=geheim"))["shop"]
+	err := webhooks.Test(t.Context(), one, true, nil)
+	require.ErrorContains(t, err, "connection refused")
+	require.NotContains(t, err.Error(), "geheim")
+}
+
 func TestDispatcher_PostsThroughAProxy(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
