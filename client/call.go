@@ -43,6 +43,7 @@ type call struct {
 	method, path string
 	query        url.Values
 	key          string // idempotency key; "": none
+	isClaim      bool   // ErrUnavailable means that it did nothing
 	keysInside   bool   // each part of the body has its own key
 	body         any    // nil: none
 	answerMax    int    // limit of an answer that may be longer than others

@@ -44,7 +44,7 @@ type claimBody struct {
 func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	req.Key = cmp.Or(req.Key, uuid.NewString())
 	var claim Claim
-	err := c.ask(ctx, &call{key: req.Key}, func() (err error) {
+	err := c.ask(ctx, &call{key: req.Key, isClaim: true}, func() (err error) {
 		claim, err = c.gather.claim(ctx, req)
 		return err
 	})

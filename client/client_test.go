@@ -126,6 +126,23 @@ func TestRetry_DoubtStaysUntilAnAnswerTells(t *testing.T) {
 	})
 }
 
+// The service says of a claim alone that nothing was done.
+func TestRetry_WhatIsUnavailableMayBeDoneUnlessItIsAClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := scenario(t, problem(503, client.ErrUnavailable))
+		_, err := claimU(t.Context(), c)
+		require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+		_, err = c.Redeem(t.Context(), "c1", "order")
+		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		_, err = c.PatchCampaign(t.Context(), "c", client.CampaignPatch{})
+		require.ErrorIs(t, err, client.ErrOutcomeUnknown, "it is stored, perhaps, and Redis works by what was")
+		require.ErrorIs(t, err, client.ErrUnavailable)
+		_, err = c.GetClaim(t.Context(), "c1")
+		require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+	})
+}
+
 func TestRetry_ATellingAnswerIsTheLast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

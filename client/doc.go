@@ -31,7 +31,8 @@
 //
 // So a claim is made once, however often it was sent. If no answer arrived
 // and the claim may have been made, the error is an *OutcomeError with the
-// key for another try.
+// key for another try. Any other call that may have taken effect has this
+// error too, such as a redeem that the service could not finish.
 //
 // # Shared requests
 //

@@ -35,7 +35,8 @@ const (
 	ErrForbidden           Code = "forbidden"
 	ErrTooLarge            Code = "too_large"
 	ErrRateLimited         Code = "rate_limited"
-	// ErrUnavailable: surely nothing was done; also if no server listens.
+	// ErrUnavailable: surely no claim was made, and nothing else was done
+	// unless the error is an *OutcomeError; also if no server listens.
 	ErrUnavailable    Code = "unavailable"
 	ErrOutcomeUnknown Code = "outcome_unknown" // it may have been done
 	// ErrNotFound: there is no such path: another service, or an older one.

@@ -80,6 +80,9 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 			return nil
 		}
 		f := fateOf(err)
+		if p, is := errors.AsType[*Problem](err); is && p.Code == ErrUnavailable && !q.isClaim {
+			f.maybe = true // such as a change that MySQL has and Redis doesn't
+		}
 		maybe = maybe || f.maybe
 		// Retry-After is the same for all clients. The back-off on top
 		// spreads them.
