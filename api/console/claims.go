@@ -56,7 +56,7 @@ func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *session) 
 }
 
 // getClaimsCSV writes all claims that match the filter. If a server fails
-// in between, the connection is cut.
+// in between, the connection is cut. Browsers open it in a spreadsheet.
 func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *session) {
 	page := claimsPage{ID: r.PathValue("id"), Status: r.URL.Query().Get("status")}
 	control := http.NewResponseController(w)
@@ -86,8 +86,9 @@ func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *sessio
 			if k.Amount != nil {
 				amount = strconv.FormatInt(*k.Amount, 10)
 			}
-			_ = out.Write([]string{k.ID, k.UserID, strconv.FormatInt(k.Quantity, 10), strconv.FormatInt(k.Seq, 10), string(k.Status),
-				k.ClaimedAt.Format(models.TimeLayout), k.OrderID, k.PacketID, amount, k.Currency, k.ReleaseReason})
+			_ = out.Write([]string{k.ID, wire.Cell(k.UserID), strconv.FormatInt(k.Quantity, 10), strconv.FormatInt(k.Seq, 10), string(k.Status),
+				k.ClaimedAt.Format(models.TimeLayout), wire.Cell(k.OrderID), wire.Cell(k.PacketID), amount, k.Currency,
+				wire.Cell(k.ReleaseReason)})
 		}
 		out.Flush() // the next read notices a disconnected browser
 		if r.Context().Err() != nil {

@@ -441,7 +441,7 @@ func TestTheConsoleBehindAProxy(t *testing.T) {
 
 func theClaimsOfACampaignAreListed(t *testing.T, s *service) {
 	s.coupon("listed", 2000, "")
-	s.claim("listed", "ada", "bob")
+	s.claim("listed", "ada", "bob", "=1+1")
 	s.synced("listed")
 	var claims []string
 	for i := range 1200 {
@@ -461,6 +461,7 @@ func theClaimsOfACampaignAreListed(t *testing.T, s *service) {
 	require.NotContains(t, p.get("/console/campaigns/listed/claims"+html.UnescapeString(older[1])).text, "u-1199")
 	file := p.get("/console/campaigns/listed/claims.csv")
 	require.Contains(t, file.header.Get("Content-Type"), "text/csv")
-	require.Equal(t, 1+1202, strings.Count(file.text, "\n"), "all of them, beyond a page")
+	require.Equal(t, 1+1203, strings.Count(file.text, "\n"), "all of them, beyond a page")
 	require.Contains(t, file.text, ",ada,1,1,claimed,")
+	require.Contains(t, file.text, ",'=1+1,1,", "a spreadsheet must not run it")
 }

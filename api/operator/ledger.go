@@ -10,7 +10,6 @@ import (
 	"iter"
 	"mime"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +27,7 @@ const (
 	csvTimeout     = 30 * time.Second // in which a client must read csvBuffer bytes
 	csvBuffer      = 256 << 10
 	csvContentType = "text/csv"
-	spreadsheet    = "spreadsheet" // a form of CSV, see cell
+	spreadsheet    = "spreadsheet" // a form of CSV, see wire.Cell
 	byteOrderMark  = "\ufeff"
 )
 
@@ -175,22 +174,14 @@ var ledgerColumns = []string{
 	"reason", "ids", "seqs",
 }
 
-// formula matches what a spreadsheet may take for the start of a formula.
-// Where it separates cells by semicolons or tabs, as in many countries, one
-// text may become several cells.
-var formula = regexp.MustCompile(`(^|[;\t\r\n])([=+@＝＋－＠-])`)
-
-// cell makes outside text safe for a cell.
-func cell(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
-
 // writeLedger writes events as CSV. A spreadsheet would run formulas in it.
-// So for one, texts go through cell, and the file starts with a byte order
+// So for one, texts go through wire.Cell, and the file starts with a byte order
 // mark.
 func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet bool) error {
 	text := func(of string) string { return of }
 	to := "-"
 	if forSheet {
-		text = cell
+		text = wire.Cell
 		to = ".."                               // or it is read as a date
 		_, _ = io.WriteString(w, byteOrderMark) // the next write reports an error
 	}
