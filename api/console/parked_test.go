@@ -69,6 +69,12 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	got := p.act("/console/parked/finance/discard?id=" + discarded)
 	require.Equal(t, "/console/trouble?done=discard", got.header.Get("Location"), got.text)
 	require.NotContains(t, listed(), "the reason of two")
+	form := p.form("/console/parked/webhooks/discard?id=shop/four")
+	for _, id := range []string{"", "shop", "shop/", "/", "shop/five"} {
+		form.Set("id", id)
+		require.Equal(t, 404, p.post("/console/parked/webhooks/discard", form).status, "no message is called %q", id)
+		require.Contains(t, listed(), "shop/four")
+	}
 	for _, path := range []string{"finance/replay?id=" + replayed, "webhooks/replay?id=shop/four"} {
 		require.Equal(t, 303, p.act("/console/parked/"+path).status, path)
 	}

@@ -75,6 +75,10 @@ func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wi
 			ids = append(ids, list[i].ID)
 		}
 	}
+	// An empty or a partial id could be taken for several messages.
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		return !slices.ContainsFunc(list, func(m ParkedMessage) bool { return m.ID == id })
+	})
 	if len(ids) == 0 {
 		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
 	}
