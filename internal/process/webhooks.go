@@ -56,14 +56,15 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 		return d.Run(ctx, func(ctx context.Context) error {
 			var replaying sync.WaitGroup
 			replaying.Go(func() { s.replayWebhooks(ctx, d) })
-			replaying.Go(func() { d.ReadAgainAfterRestores(ctx, s.Scripts) })
 			defer replaying.Wait()
 			cfg := s.reading(webhooks.Group)
 			cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
 			if !s.Config.ReadAhead {
 				cfg.IsReady = consumer.IsApplied(s.Redis)
 			}
-			return consumer.ReadInOrder(ctx, cfg, s.Config.Partitions, d.Submit)
+			return d.ReadAgainAfterRestores(ctx, s.Scripts, func() error {
+				return consumer.ReadInOrder(ctx, cfg, s.Config.Partitions, d.Submit)
+			})
 		})
 	})
 }

@@ -3,9 +3,11 @@ package webhooks
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"gorm.io/gorm/clause"
@@ -24,18 +26,38 @@ const webhookPositions = "webhooks:"
 
 func webhookPosition(partition int) string { return webhookPositions + strconv.Itoa(partition) }
 
-// ReadAgainAfterRestores writes the stream positions to MySQL and checks that
-// they are still there, until ctx ends. A restored MySQL has older positions
-// and lacks the events that waited in it since. The streams are then read
-// again from those positions.
-func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts) {
+// ReadAgainAfterRestores runs read, which reads the streams. Meanwhile it writes
+// the stream positions to MySQL and checks that they are still there. A restored
+// MySQL has older positions and lacks the events that waited in it since. The
+// streams are then read again from those positions. The first check comes before
+// read, and waits for MySQL: else newer events would be posted first.
+func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts, read func() error) error {
 	written := make(map[string]string)
-	for ctx.Err() == nil {
-		if err := d.checkPositions(ctx, scripts, written); err != nil && ctx.Err() == nil {
-			d.cfg.Logger.Warn("the stream positions of the webhooks are not written to mysql yet, will try again", "error", err)
-		}
+	for !d.tryPositions(ctx, scripts, written) && ctx.Err() == nil {
 		_ = sleep.For(ctx, positionsEvery)
 	}
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		for sleep.For(ctx, positionsEvery) == nil {
+			d.tryPositions(ctx, scripts, written)
+		}
+	})
+	err := read()
+	checking.Wait()
+	if !errors.Is(context.Cause(ctx), ErrReplaced) { // or the next start would repeat events
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), positionsEvery)
+		defer cancel()
+		d.tryPositions(last, scripts, written)
+	}
+	return err
+}
+
+func (d *Dispatcher) tryPositions(ctx context.Context, scripts *lua.Scripts, written map[string]string) bool {
+	err := d.checkPositions(ctx, scripts, written)
+	if err != nil && ctx.Err() == nil {
+		d.cfg.Logger.Warn("the stream positions of the webhooks are not written to mysql yet, will try again", "error", err)
+	}
+	return err == nil
 }
 
 func (d *Dispatcher) checkPositions(ctx context.Context, scripts *lua.Scripts, written map[string]string) error {
@@ -48,41 +70,55 @@ func (d *Dispatcher) checkPositions(ctx context.Context, scripts *lua.Scripts, w
 		there[rows[i].Name] = rows[i].Value
 	}
 	for p := range scripts.Partitions() {
-		name := webhookPosition(p)
-		if mine := written[name]; mine != "" && there[name] != mine {
-			_, position, _ := strings.Cut(there[name], " ")
-			from, err := lua.ParseEntryID(position)
-			if err == nil {
-				err = scripts.RewindGroup(ctx, p, Group, from)
-			}
-			if err != nil {
-				return err
-			}
-			d.cfg.Logger.Warn("mysql was restored: events of the claim stream since then are posted again", "partition", p, "from", from.String())
-			written[name] = there[name]
-		}
-		if err := d.writePosition(ctx, scripts, p, written); err != nil {
+		if err := d.checkPosition(ctx, scripts, p, there, written); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writePosition writes the position in a stream, if it changed.
-func (d *Dispatcher) writePosition(ctx context.Context, scripts *lua.Scripts, partition int, written map[string]string) error {
-	groups, err := scripts.Groups(ctx, partition)
-	if err != nil {
+// checkPosition compares what MySQL has with what this process wrote, and at its
+// start with the group, which nothing else moves on: after a crash the events of
+// a second may come again.
+func (d *Dispatcher) checkPosition(ctx context.Context, scripts *lua.Scripts, partition int, there, written map[string]string) error {
+	from, found, err := position(ctx, scripts, partition)
+	if err != nil || !found { // its reader creates it
 		return err
 	}
-	at := slices.IndexFunc(groups, func(g lua.Group) bool { return g.Name == Group })
-	if at < 0 { // its reader creates it
-		return nil
-	}
-	from := groups[at].Delivered.Next()
-	if groups[at].Pending > 0 {
-		from = groups[at].Oldest
-	}
 	name := webhookPosition(partition)
+	_, text, _ := strings.Cut(there[name], " ")
+	was, _ := lua.ParseEntryID(text) // without one, all that the stream holds
+	if there[name] == written[name] || !was.Less(from) {
+		return d.writePosition(ctx, name, from, written)
+	}
+	if err := scripts.RewindGroup(ctx, partition, Group, was); err != nil {
+		return err
+	}
+	d.cfg.Logger.Warn("mysql was restored, or lacks the last position: events of the claim stream since then are posted again",
+		"partition", partition, "from", was.String())
+	written[name] = there[name]
+	return nil
+}
+
+// position is where a stream must be read again if MySQL loses all events. It
+// is not found while the group doesn't exist.
+func position(ctx context.Context, scripts *lua.Scripts, partition int) (from lua.EntryID, found bool, err error) {
+	groups, err := scripts.Groups(ctx, partition)
+	if err != nil {
+		return from, false, err
+	}
+	at := slices.IndexFunc(groups, func(g lua.Group) bool { return g.Name == Group })
+	if at < 0 {
+		return from, false, nil
+	}
+	if groups[at].Pending > 0 {
+		return groups[at].Oldest, true, nil
+	}
+	return groups[at].Delivered.Next(), true, nil
+}
+
+// writePosition writes the position in a stream, if it changed.
+func (d *Dispatcher) writePosition(ctx context.Context, name string, from lua.EntryID, written map[string]string) error {
 	if strings.HasSuffix(written[name], " "+from.String()) {
 		return nil
 	}
