@@ -260,6 +260,11 @@ func TestCampaign_IfMatchKeepsOneChangeFromUndoingAnother(t *testing.T) {
 	require.Equal(t, second, tag("GET", path, "", 2), "a change that was refused changed nothing")
 	require.Equal(t, second, tag("PATCH", path, `{"total":110}`, 2, "If-Match: W/"+second), "a proxy that compresses makes it weak")
 	third := tag("PATCH", path, `{"total":120}`, 3, "If-Match: "+first+`, "x", `+second)
+	require.Equal(t, third, tag("PATCH", path, `{"total":120}`, 3, "If-Match: "+first, "If-Match: "+third), "two lines are one list")
+	require.Equal(t, third, tag("PATCH", path, `{"total":120}`, 3, "If-Match: ", "If-Match: "+third))
+	for _, none := range [][]string{{"If-Match: "}, {"If-Match: ", "If-Match: " + first}, {"If-Match:  , "}} {
+		apitest.Refused(t, 412, "precondition_failed", h, "PATCH", path, `{"total":121}`, none...)
+	}
 	fourth := tag("PATCH", path, `{"total":130}`, 4, "If-Match: *")
 	require.NotEqual(t, third, fourth)
 	tag("POST", path+"/close", "", 5, "If-Match: "+fourth)
