@@ -43,6 +43,6 @@ func newClaims(env Env) *cobra.Command {
 	}, func(ctx context.Context, q *question[client.Claim]) error {
 		return q.out.PrintAll(q.CampaignClaims(ctx, q.id, client.ClaimStatus(status)))
 	})
-	c.Flags().StringVar(&status, "status", "", "claimed, redeemed, released or expired; all unless given")
+	c.Flags().StringVar(&status, "status", "", "claimed, redeemed, released or expired; "+allUnlessGiven)
 	return c
 }

@@ -40,7 +40,7 @@ elsewhere: see 'dibs finance parked' and 'dibs webhooks parked'.`,
 	}, newParkedList(env), newParkedRetry(env), newParkedDiscard(env))
 }
 
-const oneCampaign = "id of one campaign; all unless given"
+const oneCampaign = "id of one campaign; " + allUnlessGiven
 
 var parkedClaimView = printer.View[compare.Parked]{
 	Header: []string{"id", "campaign", "user", "reason", "parked at"}, Wide: 1,

@@ -127,12 +127,19 @@ func asUsed(c *cobra.Command, args []string) error {
 		return usagef("%w, such as `%s`", err, firstExample(c))
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+		switch {
+		case f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed:
 			err = missing(c, "--"+f.Name)
+		case f.Changed && f.Value.String() == "" && strings.HasSuffix(f.Usage, allUnlessGiven):
+			err = usagef("--%s is empty", f.Name)
 		}
 	})
 	return err
 }
+
+// allUnlessGiven ends the help of a flag that selects. An empty one is refused:
+// a variable that isn't set must not select all.
+const allUnlessGiven = "all unless given"
 
 // missing names what is missing, with an example that has it.
 func missing(c *cobra.Command, what string) error {

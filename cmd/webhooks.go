@@ -39,8 +39,8 @@ file and has receivers in Go, Python and TypeScript.`,
 }
 
 func addWhich(c *cobra.Command, which *webhooks.Which) *cobra.Command {
-	c.Flags().StringVar(&which.Endpoint, "endpoint", "", "events of one endpoint; of all unless given")
-	c.Flags().StringVar(&which.EventID, "id", "", "one event, by its id; all unless given")
+	c.Flags().StringVar(&which.Endpoint, "endpoint", "", "events of one endpoint; of "+allUnlessGiven)
+	c.Flags().StringVar(&which.EventID, "id", "", "one event, by its id; "+allUnlessGiven)
 	return c
 }
 

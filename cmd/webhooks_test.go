@@ -142,6 +142,7 @@ func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "parked")), "it answered 500")
 	require.Len(t, strings.Split(strings.TrimSpace(requireOK(t, run(t, environ, "webhooks", "parked", "-o", "json", "--endpoint", "shop"))), "\n"), 2)
 	requireRefusal(t, run(t, environ, "webhooks", "discard"), cmd.ExitUsage, "--id")
+	requireRefusal(t, run(t, environ, "webhooks", "discard", "--endpoint", "shop", "--id", ""), cmd.ExitUsage, "--id is empty")
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "discard", "--id", "e-a")), `"event_id":"e-a"`)
 	h.down.Store(true)
 	got := run(t, environ, "webhooks", "replay")
