@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"dibs/api/wire"
@@ -10,8 +11,8 @@ import (
 
 // Audit reads who changed what.
 type Audit interface {
-	// List returns entries, newest first. An error means that MySQL doesn't
-	// answer.
+	// List returns entries, newest first. Errors: models.ErrID if q.Before
+	// isn't one of them; any other means that MySQL doesn't answer.
 	List(ctx context.Context, q models.AuditQuery) ([]models.AuditEntry, error)
 }
 
@@ -37,8 +38,9 @@ func (s *Routes) ListAudit(ctx context.Context, in *auditInput) (*AuditOutput, e
 			return nil, p
 		}
 	}
+	noCursor := wire.Invalid("cursor", "must be the next_cursor of a page")
 	if in.Cursor != "" && models.CheckClaimID(in.Cursor) != nil {
-		return nil, wire.Invalid("cursor", "must be the next_cursor of a page")
+		return nil, noCursor
 	}
 	var since time.Time
 	if in.Since != "" {
@@ -53,7 +55,10 @@ func (s *Routes) ListAudit(ctx context.Context, in *auditInput) (*AuditOutput, e
 	all, err := s.cfg.Audit.List(ctx, models.AuditQuery{
 		CampaignID: in.CampaignID, Since: since, Before: in.Cursor, Limit: in.Limit + 1,
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, models.ErrID):
+		return nil, noCursor
+	case err != nil:
 		return nil, s.refuseChange(ctx, "audit", in.CampaignID, err)
 	}
 	page, next := wire.Page(all, in.Limit, func(last *models.AuditEntry) string { return last.ID })

@@ -39,6 +39,8 @@ func TestAudit_IsListedPageByPage(t *testing.T) {
 	for query, field := range map[string]string{"limit=0": "limit", "since=soon": "since", "since=9999-12-31T23:59:59-01:00": "since", "campaign_id=a/b": "campaign_id", "cursor=a%20b": "cursor"} {
 		require.Equal(t, field, apitest.Refused(t, 422, "invalid", h, "GET", "/v1/audit?"+query, "").Field)
 	}
+	fake.Audit.Fail = fmt.Errorf("audit: %w", models.ErrID)
+	require.Equal(t, "cursor", apitest.Refused(t, 422, "invalid", h, "GET", "/v1/audit?cursor=gone", "").Field)
 	fake.Audit.Fail = errors.New("away")
 	apitest.Refused(t, 503, "unavailable", h, "GET", "/v1/audit", "")
 }

@@ -125,8 +125,9 @@ func (l *Log) Note(ctx context.Context, action string, after any) error {
 	return Put(ctx, l.db, action, "", nil, after)
 }
 
-// List returns entries by time, newest first. It does not sort
-// by id: an attacker with only INSERT rights could choose ids.
+// List returns entries by time, newest first. It does not sort by id: an
+// attacker with only INSERT rights could choose ids. Errors: models.ErrID if
+// there is no entry q.Before, as in a restored MySQL: none would be older.
 func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.AuditEntry, err error) {
 	find := l.db.WithContext(ctx).Order("at DESC, id DESC").Limit(q.Limit)
 	if !q.Since.IsZero() {
@@ -136,6 +137,13 @@ func (l *Log) List(ctx context.Context, q models.AuditQuery) (entries []models.A
 		find = find.Where("campaign_id = ?", q.CampaignID)
 	}
 	if q.Before != "" {
+		var n int64
+		if err := l.db.WithContext(ctx).Model(&auditRow{}).Where("id = ?", q.Before).Count(&n).Error; err != nil {
+			return nil, fmt.Errorf("audit: list: %w", err)
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("audit: %w: there is no entry %s", models.ErrID, q.Before)
+		}
 		const at = "(SELECT at FROM audit_log WHERE id = ?)"
 		find = find.Where("at <= "+at+" AND (at < "+at+" OR id < ?)", q.Before, q.Before, q.Before)
 	}

@@ -64,6 +64,8 @@ func TestAudit_EveryChangeSaysWhoMadeItAndWhatWasThere(t *testing.T) {
 		}
 		require.NoError(t, db.Exec("INSERT INTO audit_log (id, at, actor, request_id, action) VALUES ('forged', ?, 'eve', '', 'forged')",
 			started.Add(-time.Hour).UTC().Format(sqlstore.TimeLayout)).Error)
+		_, err = log.List(t.Context(), models.AuditQuery{Before: "gone", Limit: 3})
+		require.ErrorIs(t, err, models.ErrID, "or a restored log seems to end there")
 		older, err := log.List(t.Context(), models.AuditQuery{Before: all[3].ID, Limit: 3})
 		require.NoError(t, err)
 		require.Len(t, older, 2)
