@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -140,8 +141,8 @@ func (r *Claims) ClaimsOf(ctx context.Context, q models.ClaimsQuery) ([]models.C
 }
 
 // ClaimsOfCampaign reads a page of a campaign's written claims, newest
-// first, by shard. Errors: models.ErrNotFound without a campaign,
-// models.ErrID if q.After is not its claim.
+// first, by shard. q.After may be archived by now. Errors: models.ErrNotFound
+// without a campaign, models.ErrID if q.After is not its claim.
 func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQuery) ([]models.Claim, error) {
 	db := r.db.WithContext(ctx)
 	find := claimLines(db).Where("c.campaign_id = ?", q.CampaignID)
@@ -150,12 +151,14 @@ func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQu
 	}
 	if q.After != "" {
 		var last models.ClaimRow
-		err := db.Where("id = ? AND campaign_id = ?", q.After, q.CampaignID).Take(&last).Error
-		if errors.Is(err, gorm.ErrRecordNotFound) {
-			return nil, fmt.Errorf("records: %w: claim %s is not of the campaign", models.ErrID, q.After)
-		}
+		const place = "SELECT id, shard, seq FROM claims WHERE id = ? AND campaign_id = ?"
+		err := db.Raw(place+" UNION ALL "+strings.Replace(place, "claims", "claims_archive", 1), q.After, q.CampaignID, q.After, q.CampaignID).
+			Scan(&last).Error
 		if err != nil {
 			return nil, fmt.Errorf("records: claims of a campaign: %w", err)
+		}
+		if last.ID == "" {
+			return nil, fmt.Errorf("records: %w: claim %s is not of the campaign", models.ErrID, q.After)
 		}
 		find = find.Where("c.shard <= ? AND (c.shard < ? OR c.seq < ? OR (c.seq = ? AND c.id < ?))",
 			last.Shard, last.Shard, last.Seq, last.Seq, last.ID)

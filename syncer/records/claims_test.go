@@ -199,6 +199,10 @@ func TestClaims_ACampaignsPagesAreNewestFirstAndComplete(t *testing.T) {
 			require.Equal(t, want, read(models.CampaignClaimsQuery{CampaignID: "a", Limit: limit}))
 		}
 		require.Len(t, read(models.CampaignClaimsQuery{CampaignID: "a", Status: models.ClaimRedeemed, Limit: 3}), 19)
+		const columns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, epoch, claimed_at, synced_at, release_reason, decisions"
+		require.NoError(t, db.Exec("INSERT INTO claims_archive ("+columns+", archived_at) SELECT "+columns+", synced_at FROM claims WHERE id = ?", want[9]).Error)
+		require.NoError(t, db.Exec("DELETE FROM claims WHERE id = ?", want[9]).Error)
+		require.Equal(t, want[10:], read(models.CampaignClaimsQuery{CampaignID: "a", After: want[9], Limit: 7}), "it was archived since")
 		_, err := claims.ClaimsOfCampaign(t.Context(), models.CampaignClaimsQuery{CampaignID: "none", Limit: 3})
 		require.ErrorIs(t, err, models.ErrNotFound)
 		_, err = claims.ClaimsOfCampaign(t.Context(), models.CampaignClaimsQuery{CampaignID: "b", After: want[0], Limit: 3})
