@@ -111,10 +111,11 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 		events[i] = it.WebhookEvent
 	}
 	err := l.d.send(l, events)
-	if err != nil && ctx.Err() != nil {
+	l.d.mu.Lock()
+	if err != nil && ctx.Err() != nil { // under mu: at the end write settles what was spilled
+		l.d.mu.Unlock()
 		return
 	}
-	l.d.mu.Lock()
 	behind := l.d.unqueue(l, 0)
 	l.sending = 0
 	if err != nil {
