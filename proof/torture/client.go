@@ -178,7 +178,7 @@ func (c *client) try(one *request) {
 			c.asked().ready.claimed(one.c.id, t.started, t.ended)
 		}
 	}
-	if t.code == unavailable {
+	if t.code == unavailable || t.code == outcomeUnknown {
 		c.asked().ready.refused(one.c.id, t.ended)
 	}
 	c.leave(t.code)
