@@ -67,7 +67,7 @@ const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key
 
 // walk scans up to share claims of each lot, moves the locked cursors,
 // and returns claims whose hold has ended. Reopened and extended ones
-// have a row of hold_dues instead.
+// have or had a row of hold_dues instead.
 func walk(tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldClaim, err error) {
 	at := make(map[string]*heldLot, len(lots))
 	seen := make(map[string]int, len(lots))
@@ -97,16 +97,17 @@ func walk(tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldCl
 	return ended, err
 }
 
-// walkQuery reads one claim more than share of each lot. Claims may share a
-// seq after a loss in Redis. The earlier has the lesser id, the other a row
-// of hold_dues.
+// walkQuery reads one claim more than share of each lot, without those that
+// have a row of hold_dues. After a loss in Redis a claim may have the seq of
+// an earlier one, and a longer hold than those behind it: it has such a row.
 func walkQuery(db *gorm.DB, lots []heldLot, share int) (query string, args []any) {
 	parts := make([]string, len(lots))
 	for i := range lots {
 		l := &lots[i]
 		parts[i] = fmt.Sprintf("SELECT "+walkColumns+" FROM (SELECT "+walkColumns+" FROM claims"+
 			sqlstore.ByIndex(db, "claims_place")+
-			" WHERE campaign_id = ? AND shard = ? AND seq > ? ORDER BY seq, id LIMIT ?) AS c%d", i)
+			" WHERE campaign_id = ? AND shard = ? AND seq > ?"+
+			" AND NOT EXISTS (SELECT 1 FROM hold_dues d WHERE d.claim_id = claims.id) ORDER BY seq, id LIMIT ?) AS c%d", i)
 		args = append(args, l.CampaignID, l.Shard, l.Seq, share+1)
 	}
 	return strings.Join(parts, " UNION ALL ") + " ORDER BY campaign_id, shard, seq, id", args
