@@ -110,8 +110,8 @@ func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory
 	if err == nil && s.Row == nil && s.Parked == nil {
 		err = models.ErrNotFound
 	}
-	if err == nil && s.Row != nil && s.Row.ResolvedAt != nil { // by campaign, which has an index
-		err = db.Where("campaign_id = ? AND claim_id = ?", s.Row.CampaignID, claimID).Order("id").Limit(outboxMax).Find(&s.Outbox).Error
+	if err == nil && s.Row != nil { // by lot, which has an index
+		err = db.Where("campaign_id = ? AND claim_id = ?", s.Row.LotID(), claimID).Order("id").Limit(outboxMax).Find(&s.Outbox).Error
 	}
 	return s, wrap("claim "+claimID, err)
 }

@@ -78,7 +78,11 @@ func TestTheStoryOfAClaim(t *testing.T) {
 			ID: "k", CampaignID: "spring", Seq: 1, UserID: "ada", Quantity: 1, Status: models.ClaimRedeemed, OrderID: new("o-1"),
 			ClaimedAt: noon, SyncedAt: noon, ResolvedAt: &noon,
 		}, &models.OutboxRow{ID: "t", LotID: "spring", Kind: models.OutboxEvent, ClaimID: new("k"), Payload: []byte("{}"), CreatedAt: noon},
-			&models.ParkedEvent{ID: "parked", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
+			&models.ParkedEvent{ID: "parked", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon},
+			&models.ClaimRow{
+				ID: "extended", CampaignID: "wide", Shard: 2, Seq: 1, UserID: "ada", Quantity: 1, Status: models.ClaimClaimed,
+				ClaimedAt: noon, SyncedAt: noon,
+			}, &models.OutboxRow{ID: "e", LotID: "wide#2", Kind: models.OutboxEvent, ClaimID: new("extended"), Payload: []byte("{}"), CreatedAt: noon})
 		require.NoError(t, db.Exec("INSERT INTO claim_orders (order_id, claim_id) VALUES ('o-1', 'k')").Error)
 		r := records.New(db)
 		story, err := r.Story(t.Context(), "k")
@@ -86,6 +90,9 @@ func TestTheStoryOfAClaim(t *testing.T) {
 		require.Equal(t, "ada", story.Row.UserID)
 		require.Nil(t, story.Parked)
 		require.Len(t, story.Outbox, 1)
+		story, err = r.Story(t.Context(), "extended")
+		require.NoError(t, err)
+		require.Len(t, story.Outbox, 1, "of a shard, and not released")
 		story, err = r.Story(t.Context(), "parked")
 		require.NoError(t, err)
 		require.Nil(t, story.Row)
