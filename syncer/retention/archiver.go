@@ -85,16 +85,16 @@ func (a *Archiver) awaitEvicted(ctx context.Context, lotID string) error {
 }
 
 func (a *Archiver) archiveLot(ctx context.Context, lotID string, before time.Time, moved *int64) error {
-	for after := int64(0); ; {
+	for from := int64(0); ; {
 		started := time.Now()
-		n, last, err := a.page(ctx, lotID, after, before, *moved == 0)
+		n, last, err := a.page(ctx, lotID, from, before, *moved == 0)
 		if err != nil || n == 0 {
 			return err
 		}
 		a.steps.At("moved")
 		a.moved(int(n))
 		*moved += n
-		after = last
+		from = last // another claim may have this seq, after a loss in Redis
 		if err := sleep.For(ctx, time.Since(started)); err != nil {
 			return err
 		}
@@ -142,10 +142,10 @@ func (a *Archiver) mayArchive(ctx context.Context, id string) (shards []string, 
 // page moves a page of claims in one transaction, and returns their
 // number and last seq. The first page writes the audit row.
 func (a *Archiver) page(
-	ctx context.Context, lotID string, after int64, before time.Time, isFirst bool,
+	ctx context.Context, lotID string, from int64, before time.Time, isFirst bool,
 ) (moved, last int64, err error) {
 	err = sqlstore.InTx(ctx, a.db, func(tx *gorm.DB) error {
-		claims, err := a.read(tx, lotID, after, before)
+		claims, err := a.read(tx, lotID, from, before)
 		moved = int64(len(claims))
 		if err != nil || moved == 0 {
 			return err
@@ -170,15 +170,15 @@ const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, 
 
 // read locks and reads the next claims, in order of seq. It skips open
 // holds, and decisions in the outbox, which the counters lack.
-func (a *Archiver) read(tx *gorm.DB, lotID string, after int64, before time.Time) (claims []models.ClaimRow, err error) {
+func (a *Archiver) read(tx *gorm.DB, lotID string, from int64, before time.Time) (claims []models.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
 	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") +
-		" WHERE campaign_id = ? AND shard = ? AND seq > ? AND claimed_at < ?" +
+		" WHERE campaign_id = ? AND shard = ? AND seq >= ? AND claimed_at < ?" +
 		" AND (status <> ? OR (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = ?) = 0)" +
 		" AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.campaign_id = ? AND o.claim_id = claims.id)" +
 		" ORDER BY seq LIMIT ?" + sqlstore.ForUpdate(a.db)
 	madeBefore := before.UTC().Format(sqlstore.TimeLayout)
-	err = tx.Raw(query, id, shard, after, madeBefore, models.ClaimClaimed, id, lotID, a.pageSize).Scan(&claims).Error
+	err = tx.Raw(query, id, shard, from, madeBefore, models.ClaimClaimed, id, lotID, a.pageSize).Scan(&claims).Error
 	return claims, err
 }
 

@@ -87,6 +87,27 @@ func TestArchiver_MovesTheClaimsOfAClosedCampaignAndTheBooksAgree(t *testing.T) 
 	require.Contains(t, string(log[0].After), "claimed_before")
 }
 
+// After Redis came back older, two claims share the seq at which a page ends.
+func TestArchiver_MovesClaimsOfOneSeq(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(100, nil)
+	h.Take(id, syncertest.Asks("u", 6)...)
+	before := syncertest.DumpRedis(t, h.Redis)
+	h.Take(id, syncertest.Ask("lost", ""))
+	before.Restore(t, h.Redis)
+	h.Take(id, syncertest.Ask("again", ""))
+	h.Reload(id)
+	h.Shut(id)
+	h.Sync()
+	h.Exec("UPDATE definitions SET closed_told_at = created_at WHERE campaign_id = ?", id)
+	n, err := archiver(h).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	require.EqualValues(t, 8, n)
+	require.Len(t, archived(h), 8)
+	requireAgrees(h, id)
+}
+
 func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
