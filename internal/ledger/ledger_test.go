@@ -214,6 +214,31 @@ func TestLedger_WaitsForParkedClaimsAndShowsThatTheyWereGivenUp(t *testing.T) {
 	require.EqualValues(t, 1, events[10].Quantity)
 }
 
+func TestLedger_GivenUpClaimsComeBackAfterARestore(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	dump := syncertest.DumpOf(t, h.DB)
+	h.Repair(id, true)
+	_, relay := resolver(h)
+	syncertest.ApplyOutbox(t, h.DB, relay)
+	h.Sync()
+	recorded(h)
+	want := lines(h, read(h, id, 100))
+	require.NoError(t, dump.Restore(h.DB))
+	h.Exec("UPDATE settings SET value = '1970-01-01 00:00:00.000' WHERE name = 'ledger_upto'") // a real dump has it
+	for range 2 { // the second time it is known
+		h.Sync()
+		recorded(h)
+		require.Equal(t, want, lines(h, read(h, id, 100)))
+		_, at, err := h.Writer.Begin(t.Context(), 0)
+		require.NoError(t, err)
+		moved, err := h.Writer.Move(t.Context(), 0, at, models.NoOffset())
+		require.NoError(t, err)
+		require.True(t, moved)
+	}
+}
+
 func TestLedger_ReadsTheArchive(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -31,6 +31,10 @@ func (a *application) decide() error {
 			if err := a.decideAgain(e, claims); err != nil {
 				return err
 			}
+		case e.Type == models.EventClaimsGivenUp:
+			if err := a.bookAgain(e); err != nil {
+				return err
+			}
 		}
 	}
 	return ledger.Put(a.ctx, a.tx, a.booked)
@@ -41,6 +45,17 @@ func (a *application) book(e *models.RawEvent) {
 	if e.Type == models.EventClaimReleased {
 		a.released = addRelease(a.released, e)
 	}
+}
+
+// bookAgain books an event of no claim, unless the ledger has it.
+func (a *application) bookAgain(e *models.RawEvent) error {
+	var known int64
+	err := a.tx.Table("ledger_events").Where("campaign_id = ? AND id = ?", e.CampaignID, e.ID).Count(&known).Error
+	if err == nil && known == 0 {
+		a.book(e)
+		a.inOutbox[e.ID] = false // another entry may have it, too
+	}
+	return err
 }
 
 func (a *application) readOutbox() error {
