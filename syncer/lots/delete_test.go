@@ -70,6 +70,36 @@ func TestDelete_LeavesNothingInEitherServer(t *testing.T) {
 	w.RequireBooks(ids[0], 4)
 }
 
+// A DBA's lock, or a refusal of MySQL, held back what a move changes.
+func TestDelete_SumsThatWaitAreNotTheLaterCampaigns(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
+	giver := models.ShardID(id, 1)
+	require.NoError(t, w.Load(giver))
+	w.Sync()
+	w.Exec("ALTER TABLE lots ADD CONSTRAINT stays CHECK (shard <> 1 OR total = 3)")
+	move := &lua.Debit{Move: "m", Shard: giver, Epoch: w.Campaign(giver).Epoch, To: 2, Units: 2}
+	units, err := w.Scripts.Debit(t.Context(), move)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, units)
+	w.Sync()
+	require.NoError(t, w.Loader().Delete(t.Context(), id))
+	w.Sync()
+	w.Exec("ALTER TABLE lots DROP CONSTRAINT stays")
+	again := syncertest.CampaignOf(id, 9)
+	again.Shards = 3
+	_, _, err = syncertest.NewCampaigns(t, w.DB, w.Scripts).Create(t.Context(), again)
+	require.NoError(t, err)
+	for _, lot := range models.ShardIDs(id, 3) {
+		require.NoError(t, w.Load(lot))
+		w.Sync()
+		state, err := w.Scripts.State(t.Context(), lot)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, state.Total, lot)
+	}
+}
+
 func TestDelete_RefusesWhatEverHadAClaim(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)

@@ -21,5 +21,6 @@ func DeleteBlank(tx *gorm.DB, id string) (isBlank bool, err error) {
 			return false, err
 		}
 	}
-	return true, nil
+	// or a later campaign of the id would get them
+	return true, tx.Exec("UPDATE stock_flushes SET waiting = NULL WHERE waiting = 1 AND campaign_id = ?", id).Error
 }
