@@ -64,7 +64,7 @@ func FinalizerWithoutDelay(f *Finalizer) *Finalizer {
 	return f
 }
 
-var ClosedEventID = closedEventID
+func ClosedEventID(campaignID string) string { return closedEventID(campaignID, nil) }
 
 // ExpirerWithLots makes a pass of e read that many lots.
 func ExpirerWithLots(e *Expirer, lots int) *Expirer {

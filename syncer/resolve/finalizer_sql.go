@@ -3,6 +3,8 @@ package resolve
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -12,9 +14,41 @@ import (
 	"gorm.io/gorm"
 )
 
-// closedEventID derives the id of the event that ends a campaign.
-func closedEventID(campaignID string) string {
-	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("dibs:campaign.closed:"+campaignID)).String()
+// closedEventID derives the id of the event that ends a campaign. Readers
+// pass over an id that they know, so after the end of a deleted campaign
+// that of a later one of its id has the time of its creation, too.
+func closedEventID(campaignID string, later *time.Time) string {
+	name := "dibs:campaign.closed:" + campaignID
+	if later != nil {
+		name += ":" + strconv.FormatInt(later.UnixMilli(), 10)
+	}
+	return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)).String()
+}
+
+// endOf returns the id of the event that ends a campaign and, if a
+// restored MySQL has read that event from the stream again, its time.
+func (f *Finalizer) endOf(ctx context.Context, c *models.Campaign) (id string, told *time.Time, err error) {
+	var ends []struct {
+		ID string
+		At time.Time
+	}
+	err = f.relay.db.WithContext(ctx).Table("ledger_events").Select("id, at").
+		Where("campaign_id = ? AND type = ?", c.ID, models.EventCampaignClosed).Find(&ends).Error
+	if err != nil {
+		return "", nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
+	}
+	id = closedEventID(c.ID, nil)
+	for _, end := range ends {
+		if end.At.Before(c.CreatedAt) {
+			id = closedEventID(c.ID, &c.CreatedAt)
+		}
+	}
+	for _, end := range ends {
+		if end.ID == id {
+			told = &end.At
+		}
+	}
+	return id, told, nil
 }
 
 // returnPackets is step 1. No packets are added to a closed campaign.
@@ -50,8 +84,13 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 	if err != nil {
 		return row, false, err
 	}
+	id, told, err := f.endOf(ctx, c)
+	if err != nil {
+		return row, false, err
+	}
+	e.ID = id
 	err = sqlstore.Retry(ctx, func() (err error) {
-		row, ended, err = f.commit(ctx, e)
+		row, ended, err = f.commit(ctx, e, told)
 		return err
 	})
 	if err != nil {
@@ -60,9 +99,15 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 	return row, ended, nil
 }
 
-func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.OutboxRow, ended bool, err error) {
+// commit adds the event to the outbox unless the stream has it.
+func (f *Finalizer) commit(
+	ctx context.Context, e *models.Event, told *time.Time,
+) (row models.OutboxRow, ended bool, err error) {
 	err = f.relay.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		at := sqlstore.Now()
+		if told != nil {
+			at = *told
+		}
 		e.At = models.NewTime(at)
 		row, err = campaigns.NewOutboxRow(models.OutboxEvent, e)
 		if err != nil {
@@ -70,8 +115,8 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 		}
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET closed_told_at = ?"+
 			" WHERE campaign_id = ? AND status = ? AND closed_told_at IS NULL",
-			at.Format(sqlstore.TimeLayout), row.LotID, models.StatusClosed)
-		if err != nil || n == 0 {
+			at.UTC().Format(sqlstore.TimeLayout), row.LotID, models.StatusClosed)
+		if err != nil || n == 0 || told != nil {
 			return err
 		}
 		f.steps.At("end noted")
@@ -90,7 +135,7 @@ func (f *Finalizer) commit(ctx context.Context, e *models.Event) (row models.Out
 func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*models.Event, error) {
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{
-		Type: models.EventCampaignClosed, ID: closedEventID(c.ID), CampaignID: c.ID, Epoch: c.Epoch,
+		Type: models.EventCampaignClosed, CampaignID: c.ID, Epoch: c.Epoch,
 		UserID: c.SenderID, Remaining: &left, Currency: c.Currency,
 	}
 	if c.Kind == models.KindPacket {

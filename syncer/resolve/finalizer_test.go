@@ -132,6 +132,58 @@ func TestCloser_ReturnsWhatNobodyTookOnce(t *testing.T) {
 	})
 }
 
+// Finance credits each event once, by its id. A restored MySQL has the ends
+// from the stream, at their times.
+func TestCloser_ALaterCampaignOfAnIDHasItsOwnEnd(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	dump := syncertest.DumpOf(t, h.DB)
+	id := h.OpenPackets(syncertest.ListOf("x", 3))
+	was := h.Campaign(id)
+	finish := func() {
+		h.Sync()
+		h.Shut(id)
+		h.Sync()
+		require.Equal(t, 1, endAll(h, closer(h, 0)))
+	}
+	finish()
+	require.NoError(t, h.Loader().Delete(t.Context(), id))
+	h.Sync()
+	again := syncertest.CampaignOf(id, 0)
+	again.Kind, again.PerUser, again.Currency, again.SenderID = was.Kind, was.PerUser, was.Currency, was.SenderID
+	_, _, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Create(t.Context(), again)
+	require.NoError(t, err)
+	require.NoError(t, h.Load(id))
+	h.Sync()
+	h.AddPackets(id, syncertest.ListOf("y", 4))
+	finish()
+	var amounts []int64
+	for _, end := range ends(h, id) {
+		amounts = append(amounts, *end.Amount)
+	}
+	require.ElementsMatch(t, []int64{6, 10}, amounts)
+	ledger := func() (rows []string) {
+		query := "SELECT CONCAT(at, id, amount) FROM ledger_events WHERE campaign_id = ? ORDER BY at"
+		require.NoError(t, h.DB.Raw(query, id).Scan(&rows).Error)
+		return rows
+	}
+	before := ledger()
+	require.Len(t, before, 2)
+	require.NoError(t, dump.Restore(h.DB))
+	h.Sync()
+	require.Equal(t, before, ledger())
+	var at time.Time
+	for round := 0; at.IsZero(); round++ { // the first one may load it
+		require.Less(t, round, 10)
+		require.Zero(t, endAll(h, closer(h, 0)), "the stream has its end")
+		h.Sync()
+		require.NoError(t, h.DB.Raw("SELECT closed_told_at FROM definitions WHERE campaign_id = ?", id).Scan(&at).Error)
+	}
+	require.Equal(t, before, ledger())
+	require.Contains(t, before[1], at.UTC().Format("15:04:05.000"))
+	requireSame(h, id)
+}
+
 func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)

@@ -31,7 +31,7 @@ func (a *application) decide() error {
 			if err := a.decideAgain(e, claims); err != nil {
 				return err
 			}
-		case e.Type == models.EventClaimsGivenUp:
+		case e.Type == models.EventClaimsGivenUp, e.Type == models.EventCampaignClosed:
 			if err := a.bookAgain(e); err != nil {
 				return err
 			}
