@@ -51,9 +51,49 @@ func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement,
 	if all > 0 {
 		return s, fmt.Errorf("ledger: settle: %w: %d campaigns", sqlstore.ErrShort, all)
 	}
+	if err := r.ended(ctx, &s, before); err != nil {
+		return s, fmt.Errorf("ledger: settle: %w", err)
+	}
 	s.Final = len(s.Missing) == 0
 	s.Missing = s.Missing[:min(len(s.Missing), maxMissing)]
 	return s, nil
+}
+
+// ended adds what deleted campaigns returned, also of those whose id a
+// campaign has that was created later. They had no claims.
+func (r *Reader) ended(ctx context.Context, s *models.Settlement, createdBefore string) error {
+	const query = "SELECT l.payload, COUNT(*) OVER () AS all_rows FROM (SELECT DISTINCT campaign_id FROM ledger_events) k" +
+		" JOIN ledger_events l ON l.campaign_id = k.campaign_id AND l.at >= ? AND l.at < ? AND l.type = ?" +
+		" WHERE NOT EXISTS (SELECT 1 FROM definitions d WHERE d.campaign_id = k.campaign_id AND d.created_at < ?)"
+	var rows []struct {
+		Payload []byte
+		AllRows int
+	}
+	err := r.db.WithContext(ctx).Raw(query, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout),
+		models.EventCampaignClosed, createdBefore).Scan(&rows).Error
+	if err != nil {
+		return err
+	}
+	if len(rows) > 0 && len(rows) != rows[0].AllRows {
+		return fmt.Errorf("%w: deleted campaigns", sqlstore.ErrShort)
+	}
+	for _, row := range rows {
+		e, err := models.DecodeEvent(row.Payload)
+		if err != nil {
+			return err
+		}
+		sum := models.SettlementSum{CampaignID: e.CampaignID, Currency: e.Currency, Type: e.Type}
+		if e.Amount != nil {
+			sum.Amount = *e.Amount
+		}
+		s.Sums = append(s.Sums, sum)
+	}
+	slices.SortStableFunc(s.Sums, compareSums)
+	return nil
+}
+
+func compareSums(x, y models.SettlementSum) int {
+	return cmp.Or(cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Type, y.Type))
 }
 
 // settle adds the sums of some campaigns.
@@ -96,9 +136,7 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 			lines = append(lines, *sum)
 		}
 	}
-	slices.SortFunc(lines, func(x, y models.SettlementSum) int {
-		return cmp.Or(cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Type, y.Type))
-	})
+	slices.SortFunc(lines, compareSums)
 	s.Sums = append(s.Sums, lines...)
 	return nil
 }

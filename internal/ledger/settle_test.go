@@ -18,6 +18,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/models"
 	"dibs/syncer/parking"
+	"dibs/syncer/tables"
 	"dibs/syncer/writer"
 )
 
@@ -180,6 +181,37 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		require.NoError(t, db.Exec("UPDATE lots SET synced_seq = synced_seq - 1 WHERE campaign_id = ? AND shard = 2", d.id).Error)
 		s = d.settle("2026-10-25", "UTC")
 		require.False(t, s.Final, "a claim may be on its way")
+	})
+}
+
+// It was closed, and what was left went back to its sender, before it was
+// deleted. Finance has that credit.
+func TestSettle_ADeletedCampaignKeepsItsReturns(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		d := newDay(t, db)
+		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
+		d.recorded("2026-10-27 00:00:00.000")
+		day, err := models.ParseDay("2026-10-25", time.UTC)
+		require.NoError(t, err)
+		before, err := ledger.New(db).Settle(t.Context(), day)
+		require.NoError(t, err)
+		require.True(t, before.Final)
+		require.Equal(t, []string{"campaign.closed 0 0 777"}, d.sums(before))
+		require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
+			isBlank, err := tables.DeleteBlank(tx, d.id)
+			require.True(t, isBlank)
+			return err
+		}))
+		for _, kind := range []models.Kind{"", models.KindCoupon} { // without a later one of its id, and with it
+			if kind != "" {
+				syncertest.AddCampaign(t, db, d.id, 3)
+			}
+			after, err := ledger.New(db).Settle(t.Context(), day)
+			require.NoError(t, err)
+			require.True(t, after.Final)
+			require.Equal(t, before.Sums, after.Sums)
+		}
 	})
 }
 
