@@ -3,7 +3,9 @@
 // A ledger is ordered by (at, id) and has two kinds of events. Accepted
 // claims are rows of claims and claims_archive. claim.lua ensures that within
 // a lot the time never falls as seq rises. So claims are read in seq order
-// and need no index by time. All other events were decided in MySQL. Put
+// and need no index by time. If Redis came back older and gave seqs again, the
+// writer records up to which seq that may not hold (lots.unordered_upto), and
+// these claims are sorted. All other events were decided in MySQL. Put
 // writes them to ledger_events, in the transaction that applies their entry
 // of the claim stream.
 //

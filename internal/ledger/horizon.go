@@ -34,6 +34,7 @@ type lot struct {
 	highestAt  time.Time // time of that row
 	archived   int64     // highest seq in claims_archive
 	parked     int64     // parked claims below highest
+	unordered  int64     // up to this seq, times may not rise with seq
 
 	// gapsFrom is a claim time. From it on, a missing seq may be that of a
 	// claim still in transit. A claim missing before it was given up.
@@ -134,11 +135,13 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims c" + rows + ") AS highest," +
 		" (SELECT COALESCE(MAX(seq), 0) FROM claims_archive c" + rows + ") AS archived," +
 		" (SELECT claimed_at FROM claims c" + rows + " ORDER BY seq DESC LIMIT 1) AS highest_at," +
+		" (SELECT unordered_upto FROM lots c" + rows + ") AS unordered," +
 		" COUNT(*) OVER () AS all_rows FROM defined_lots AS lots WHERE campaign_id IN ?"
 	var all []struct {
 		CampaignID, Currency         string
 		Shard, Shards, PartitionNo   int
 		SyncedSeq, Highest, Archived int64
+		Unordered                    int64
 		AllRows                      int
 		UpdatedAt                    time.Time
 		HighestAt                    *time.Time
@@ -170,6 +173,7 @@ func (r *Reader) lots(ctx context.Context, ids []string) (map[string]*book, erro
 		}
 		l := &lot{
 			campaignID: b.id, shard: row.Shard, partition: row.PartitionNo, synced: row.SyncedSeq, highest: row.Highest, archived: row.Archived,
+			unordered: row.Unordered,
 		}
 		if row.HighestAt != nil {
 			l.highestAt = row.HighestAt.UTC()

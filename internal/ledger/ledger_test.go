@@ -214,6 +214,40 @@ func TestLedger_WaitsForParkedClaimsAndShowsThatTheyWereGivenUp(t *testing.T) {
 	require.EqualValues(t, 1, events[10].Quantity)
 }
 
+// After Redis came back older, its claims have seqs of earlier ones. They
+// are later all the same.
+func TestLedger_ClaimsWhoseSeqsOverlap(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(1000, nil)
+	ids := h.Take(id, syncertest.Asks("u", 3)...)
+	before := syncertest.DumpRedis(t, h.Redis)
+	ids = append(ids, h.Take(id, syncertest.Asks("lost", 120)...)...)
+	before.Restore(t, h.Redis)
+	ids = append(ids, h.Take(id, syncertest.Asks("again", 110)...)...)
+	h.Reload(id)
+	ids = append(ids, h.Take(id, syncertest.Asks("last", 3)...)...)
+	recorded(h)
+	for _, limit := range []int{1, 50, 1000} {
+		var have []string
+		for _, e := range read(h, id, limit) {
+			have = append(have, e.ID)
+		}
+		require.Equal(t, ids, have, "pages of %d", limit)
+	}
+	var between time.Time
+	require.NoError(t, h.DB.Raw("SELECT claimed_at FROM claims WHERE id = ?", ids[3+120]).Scan(&between).Error)
+	reader := ledger.New(h.DB)
+	for _, day := range []models.Day{
+		{From: between.Add(-time.Hour), To: between, Zone: time.UTC}, {From: between, To: between.Add(time.Hour), Zone: time.UTC},
+	} {
+		s, err := reader.Settle(t.Context(), day)
+		require.NoError(t, err)
+		claims := map[bool]int64{true: 3 + 120, false: 110 + 3}[day.To.Equal(between)]
+		require.Equal(t, claims, s.Sums[0].Claims)
+	}
+}
+
 func TestLedger_GivenUpClaimsComeBackAfterARestore(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
@@ -227,7 +261,7 @@ func TestLedger_GivenUpClaimsComeBackAfterARestore(t *testing.T) {
 	want := lines(h, read(h, id, 100))
 	require.NoError(t, dump.Restore(h.DB))
 	h.Exec("UPDATE settings SET value = '1970-01-01 00:00:00.000' WHERE name = 'ledger_upto'") // a real dump has it
-	for range 2 { // the second time it is known
+	for range 2 {                                                                              // the second time it is known
 		h.Sync()
 		recorded(h)
 		require.Equal(t, want, lines(h, read(h, id, 100)))

@@ -168,20 +168,16 @@ func (r *Reader) accepted(
 		return err
 	}
 	for i, l := range b.lots {
-		if first[i] >= end[i] {
-			continue
+		if l.unordered > 0 {
+			err = r.addClaims(ctx, b, add, "seq <= ? AND claimed_at >= ? AND claimed_at < ?", b.id, l.shard, l.unordered,
+				s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout))
 		}
-		const sums = "SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units, COALESCE(SUM(amount), 0) AS amount FROM "
-		const where = " WHERE campaign_id = ? AND shard = ? AND seq >= ? AND seq < ?"
-		one := []any{b.id, l.shard, first[i], end[i]}
-		var claims, units, amount int64
-		err := r.db.WithContext(ctx).Raw("SELECT SUM(n), SUM(units), SUM(amount) FROM ("+
-			sums+"claims"+sqlstore.ByIndex(r.db, "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
-			append(slices.Clone(one), one...)...).Row().Scan(&claims, &units, &amount)
+		if err == nil && first[i] < end[i] {
+			err = r.addClaims(ctx, b, add, "seq >= ? AND seq < ?", b.id, l.shard, first[i], end[i])
+		}
 		if err != nil {
 			return err
 		}
-		add(b, models.EventClaimAccepted, claims, units, amount)
 	}
 	for i := range b.discarded {
 		e := &b.discarded[i]
@@ -195,6 +191,22 @@ func (r *Reader) accepted(
 		add(b, models.EventClaimAccepted, 1, e.Quantity, amount)
 	}
 	return nil
+}
+
+// addClaims adds the rows of a lot that meet a condition.
+func (r *Reader) addClaims(
+	ctx context.Context, b *book, add func(b *book, kind models.EventType, claims, units, amount int64), where string, of ...any,
+) error {
+	const sums = "SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units, COALESCE(SUM(amount), 0) AS amount FROM "
+	where = " WHERE campaign_id = ? AND shard = ? AND " + where
+	var claims, units, amount int64
+	err := r.db.WithContext(ctx).Raw("SELECT SUM(n), SUM(units), SUM(amount) FROM ("+
+		sums+"claims"+sqlstore.ByIndex(r.db, "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
+		append(slices.Clone(of), of...)...).Row().Scan(&claims, &units, &amount)
+	if err == nil {
+		add(b, models.EventClaimAccepted, claims, units, amount)
+	}
+	return err
 }
 
 // decided sums the decisions about claims of some campaigns.

@@ -57,6 +57,9 @@ func (r *Reader) sources(ctx context.Context, b *book, after models.LedgerPlace,
 		all[0].position = models.LedgerPlaceOf(&all[0].events[0])
 	}
 	for i, l := range b.lots {
+		if l.unordered > 0 {
+			all = append(all, &source{more: r.unordered(b, l, after, atOnce)})
+		}
 		claims := &lotSource{r: r, b: b, l: l, seq: from[i], before: from[i] - 1, after: after, atOnce: atOnce}
 		all = append(all, &source{more: claims.more})
 	}
@@ -106,7 +109,36 @@ func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(c
 	}
 }
 
-// lotSource reads the accepted claims of a lot in seq order.
+// unordered reads the accepted claims of a lot whose seqs do not show
+// their order. Each page sorts all of them.
+func (r *Reader) unordered(
+	b *book, l *lot, after models.LedgerPlace, atOnce int,
+) func(ctx context.Context) ([]models.Event, error) {
+	const where = " WHERE campaign_id = ? AND shard = ? AND seq <= ?" +
+		" AND claimed_at >= ? AND (claimed_at > ? OR id > ?) ORDER BY claimed_at, id LIMIT ?"
+	query := "SELECT * FROM (SELECT " + claimColumns + " FROM claims" + where + ") AS c"
+	if b.archivable {
+		query += " UNION ALL SELECT * FROM (SELECT " + claimColumns + " FROM claims_archive" + where + ") AS a"
+	}
+	query += " ORDER BY claimed_at, id LIMIT ?"
+	return func(ctx context.Context) (events []models.Event, err error) {
+		at := after.At.UTC().Format(sqlstore.TimeLayout)
+		args := []any{l.campaignID, l.shard, l.unordered, at, at, after.ID, atOnce}
+		if b.archivable {
+			args = append(args, args...)
+		}
+		var claims []models.ClaimRow
+		err = r.db.WithContext(ctx).Raw(query, append(args, atOnce)...).Scan(&claims).Error
+		for i := range claims {
+			events = append(events, accepted(b, l, &claims[i]))
+			after = models.LedgerPlaceOf(&events[i])
+		}
+		return events, err
+	}
+}
+
+// lotSource reads the accepted claims of a lot in seq order, behind the
+// unordered ones.
 type lotSource struct {
 	r      *Reader
 	b      *book
@@ -170,18 +202,7 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 		return 0, err
 	}
 	for i := range claims {
-		c := &claims[i]
-		e := models.Event{
-			V: models.EventVersion, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: s.b.id, Shard: s.l.shard, Seq: c.Seq,
-			UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest, Subjects: c.Subjects, Epoch: c.Epoch, Amount: c.Amount,
-			At: models.NewTime(c.ClaimedAt),
-		}
-		if c.PacketID != nil {
-			e.PacketID = *c.PacketID
-		}
-		if e.Amount != nil {
-			e.Currency = s.b.currency
-		}
+		e := accepted(s.b, s.l, &claims[i])
 		s.ended = s.ended || s.isEnd(&e)
 		if !s.ended {
 			*events = append(*events, e)
@@ -191,6 +212,21 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 		s.seq = e.Seq + 1
 	}
 	return len(claims), nil
+}
+
+func accepted(b *book, l *lot, c *models.ClaimRow) models.Event {
+	e := models.Event{
+		V: models.EventVersion, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: b.id, Shard: l.shard, Seq: c.Seq,
+		UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest, Subjects: c.Subjects, Epoch: c.Epoch, Amount: c.Amount,
+		At: models.NewTime(c.ClaimedAt),
+	}
+	if c.PacketID != nil {
+		e.PacketID = *c.PacketID
+	}
+	if e.Amount != nil {
+		e.Currency = b.currency
+	}
+	return e
 }
 
 // isEnd reports whether the ledger ends before a claim: it is
@@ -207,15 +243,15 @@ func (s *lotSource) isEnd(e *models.Event) bool {
 }
 
 // seek finds, by binary search, each lot's first seq at or after
-// a time. One statement probes all lots.
+// a time, behind the unordered ones. One statement probes all lots.
 func (r *Reader) seek(ctx context.Context, b *book, at time.Time) ([]int64, error) {
 	from := make([]int64, len(b.lots)) // lower bound of the first seq
 	upto := make([]int64, len(b.lots)) // upper bound
 	for i, l := range b.lots {
-		from[i] = 1
+		from[i] = l.unordered + 1
 		upto[i] = max(l.highest, l.archived) + 1
 		if at.IsZero() {
-			upto[i] = 1
+			upto[i] = from[i]
 		}
 	}
 	for {

@@ -130,7 +130,7 @@ func TestSample_AColumnIsAdded(t *testing.T) {
 		next := withSamples(t, dialect)
 		applied, err := migrations.UpFrom(t.Context(), db, dialect, next)
 		require.NoError(t, err)
-		require.Equal(t, []string{"00104_definitions_note.sql", "00105_campaigns_note.sql"}, applied)
+		require.Equal(t, []string{"00105_definitions_note.sql", "00106_campaigns_note.sql"}, applied)
 		require.Equal(t, []string{"spring"}, lines(t, db, "SELECT "+joined(dialect, "id", "note")+" FROM campaigns"))
 		require.NoError(t, migrations.Check(t.Context(), db, dialect), "the program of before")
 		require.Empty(t, up(t, db, dialect), "its migrator finds nothing to do")
@@ -139,7 +139,7 @@ func TestSample_AColumnIsAdded(t *testing.T) {
 			require.NoError(t, err)
 			_, err = migrations.UpFrom(t.Context(), db, dialect, next)
 			require.NoError(t, err)
-			require.Equal(t, []string{"100", "101", "102", "103", "104", "105"}, lines(t, db, "SELECT version_id FROM goose_db_version WHERE version_id > 0 ORDER BY 1"))
+			require.Equal(t, []string{"100", "101", "102", "103", "104", "105", "106"}, lines(t, db, "SELECT version_id FROM goose_db_version WHERE version_id > 0 ORDER BY 1"))
 			described[dialect] = describeMySQL(t, db)
 		} else {
 			described[dialect] = describeSQLite(t, db)
@@ -258,7 +258,7 @@ func TestTheSchemaIsFitToBeRead(t *testing.T) {
 	require.Empty(t, lines(t, db, uncommented))
 	types := "SELECT column_name" + columns + " GROUP BY column_name HAVING COUNT(DISTINCT column_type) > 1 ORDER BY 1"
 	require.Equal(t, []string{"name", "status"}, lines(t, db, types), "which are of several kinds")
-	require.Equal(t, []string{"33"}, lines(t, db, "SELECT COUNT(*)"+columns+" AND table_name = 'lots'"), "30, and the key in two forms")
+	require.Equal(t, []string{"34"}, lines(t, db, "SELECT COUNT(*)"+columns+" AND table_name = 'lots'"), "31, and the key in two forms")
 	for _, name := range lines(t, db, "SELECT DISTINCT column_name"+columns) {
 		_, err := db.ExecContext(t.Context(), "SELECT 1 AS "+name)
 		if name == "before" { // of audit_log, a familiar name

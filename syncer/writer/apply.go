@@ -125,6 +125,7 @@ func (a *application) run() error {
 		{"parked", a.insertParked},
 		{"loads", a.countBefore},
 		{"counters", a.moveLots},
+		{"order", a.noteOrder},
 		{"released", func() error { return moveCounters(a.ctx, a.tx, a.released, a.clock.Now()) }},
 		{"events of lots", a.applyLots},
 		{"given up", a.giveUp},
