@@ -45,12 +45,14 @@ if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
 local now_ms = math.floor(redis.call('TIME')[1] * 1000)
 
 -- Writes. None after the first can fail.
+local made_ms = redis.call('HGET', state_key, 'made_ms')
 local campaign_id, number = string.match(state_key, ':c:([^#]*)#(%d+)$')
 local id = move .. ':credited'
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
   '{"v":1,"type":"units.credited","id":"' .. id ..
   '","campaign_id":"' .. campaign_id .. '","shard":' .. number .. ',"peer":' .. from .. ',"move":"' .. move ..
-  '","quantity":' .. ARGV[3] .. ',"epoch":' .. ARGV[1] .. ',"at":"' .. ARGV[5] .. '"}')
+  '","quantity":' .. ARGV[3] .. ',"epoch":' .. ARGV[1] ..
+  (made_ms and ',"made_ms":' .. made_ms or '') .. ',"at":"' .. ARGV[5] .. '"}')
 redis.call('ZADD', moves_key, now_ms, move)
 redis.call('ZREMRANGEBYSCORE', moves_key, '-inf', now_ms - KEPT_MS)
 redis.call('HSET', state_key, 'total', string.format('%.0f', total + units), 'ups', ups + 1,

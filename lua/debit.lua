@@ -44,11 +44,13 @@ local units = math.min(want, free)
 if units <= 0 then return {0, 0} end
 
 -- Writes. None after the first can fail.
+local made_ms = redis.call('HGET', state_key, 'made_ms')
 local campaign_id, number = string.match(state_key, ':c:([^#]*)#(%d+)$')
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', move, 'metadata', '', 'payload',
   '{"v":1,"type":"units.debited","id":"' .. move ..
   '","campaign_id":"' .. campaign_id .. '","shard":' .. number .. ',"peer":' .. to .. ',"move":"' .. move ..
-  '","quantity":' .. string.format('%.0f', units) .. ',"epoch":' .. ARGV[1] .. ',"at":"' .. ARGV[6] .. '"}')
+  '","quantity":' .. string.format('%.0f', units) .. ',"epoch":' .. ARGV[1] ..
+  (made_ms and ',"made_ms":' .. made_ms or '') .. ',"at":"' .. ARGV[6] .. '"}')
 redis.call('HSET', state_key, 'total', string.format('%.0f', total - units))
 if to ~= '0' then redis.call('HSET', state_key, 'out', string.format('%.0f', out + units)) end
 return {0, units}

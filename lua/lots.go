@@ -153,7 +153,7 @@ func (s *Scripts) loadEvent(kind models.EventType, l *Load) (id string, payload 
 	c := l.Campaign
 	e := models.Event{
 		Type: kind, Epoch: c.Epoch, Seq: l.Seq, Sold: l.Sold, Claims: l.Rows, Quantity: l.RowUnits,
-		Version: c.Version, Generation: l.Generation, At: s.at(), Definition: l.Definition,
+		Version: c.Version, Generation: l.Generation, At: s.at(), Definition: l.Definition, MadeMs: madeMs(c),
 	}
 	if kind == models.EventLotResumed { // it keeps its definition
 		e.Version = 0

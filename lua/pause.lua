@@ -19,12 +19,14 @@ local state_type = redis.call('TYPE', state_key)['ok']
 local stream_type = redis.call('TYPE', stream_key)['ok']
 if state_type ~= 'hash' and state_type ~= 'none' then return {2, 1} end
 if stream_type ~= 'stream' and stream_type ~= 'none' then return {2, 2} end
-local fields = redis.call('HMGET', state_key, 'status', 'pause', 'token')
+local fields = redis.call('HMGET', state_key, 'status', 'pause', 'token', 'made_ms')
 if fields[1] == 'closed' then return {1} end
 if fields[2] == ARGV[1] then return {0} end
 
 -- Writes. None after the first can fail.
-redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2], 'metadata', '', 'payload', ARGV[3])
+local event = ARGV[3]
+if fields[4] then event = string.gsub(event, '}$', ',"made_ms":' .. fields[4] .. '}') end
+redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2], 'metadata', '', 'payload', event)
 if fields[1] then redis.call('HSET', state_key, 'status', 'paused', 'pause', ARGV[1]) end
 if fields[3] then redis.call('HSET', state_key, 'token', 'pause', 'token_ms', 0) end
 return {0}

@@ -116,6 +116,9 @@ type Event struct {
 	PauseID   string `json:"pause_id,omitempty"`
 	Actor     string `json:"actor,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
+	// MadeMs is when the campaign was made, in ms since 1970, as a deleted one
+	// may have had its id. 0: unknown. Only in events of lots and of units.
+	MadeMs int64 `json:"made_ms,omitempty"`
 	// Pushed is only in packets.pushed.
 	Pushed *PushedPackets `json:"pushed,omitempty"`
 	// Generation counts how often Redis lost data of the partition. Also in

@@ -44,7 +44,7 @@ func (s Sender) PublishPackets(ctx context.Context, c *models.Campaign) (last in
 				pushed.Upto = pushed.Packets[n-1].Position
 			}
 			row, err := NewOutboxRow(models.OutboxEvent, &models.Event{
-				Type: models.EventPacketsPushed, CampaignID: campaignID, Shard: shard, Pushed: &pushed,
+				Type: models.EventPacketsPushed, CampaignID: campaignID, Shard: shard, Pushed: &pushed, MadeMs: c.CreatedAt.UnixMilli(),
 			})
 			if err != nil {
 				return 0, err

@@ -184,6 +184,38 @@ func TestDelete_ALaterCampaignIsItselfAfterARestore(t *testing.T) {
 	w.RequireBooks(id, 4)
 }
 
+// Neither has it moves of the deleted one.
+func TestDelete_MovesAreNotTheLaterCampaignsAfterARestore(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	known := syncertest.NewCampaigns(t, w.DB, w.Scripts)
+	dump := syncertest.DumpOf(t, w.DB)
+	id := w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
+	giver := models.ShardID(id, 1)
+	require.NoError(t, w.Load(giver))
+	w.Sync()
+	move := &lua.Debit{Move: "m", Shard: giver, Epoch: w.Campaign(giver).Epoch, Units: 2}
+	_, err := w.Scripts.Debit(t.Context(), move)
+	require.NoError(t, err)
+	w.Sync()
+	require.NoError(t, w.Loader().Delete(t.Context(), id))
+	w.Sync()
+	again := syncertest.CampaignOf(id, 9)
+	again.Shards = 3
+	_, _, err = known.Create(t.Context(), again)
+	require.NoError(t, err)
+	for _, lot := range models.ShardIDs(id, 3) {
+		require.NoError(t, w.Load(lot))
+		w.Sync()
+	}
+	require.NoError(t, dump.Restore(w.DB))
+	w.Sync()
+	for _, lot := range models.ShardIDs(id, 3) {
+		require.EqualValues(t, 3, w.Campaign(lot).Total, lot)
+	}
+	require.Empty(t, w.Compare(id).Differences)
+}
+
 // A process died between the deletion in MySQL and that in Redis. What is
 // left there does not hold back a later campaign of the id.
 func TestDelete_WhatRedisKeptIsNotTheLaterCampaigns(t *testing.T) {

@@ -62,6 +62,7 @@ type application struct {
 	lots     map[adder.Lot]lotRow
 	deleted  map[string]models.Time        // campaigns, by deletions that MySQL had lost
 	ofLots   []*models.RawEvent            // events of lots, without those of deleted campaigns
+	earlier  map[*models.RawEvent]bool     // moves of deleted campaigns whose id a later one has
 	inOutbox map[string]bool               // ids of events in the outbox; false once applied
 	heldUpto map[adder.Lot]int64           // the expirer has passed claims up to this seq
 	added    map[*models.RawEvent]int64    // packets, by their event
@@ -110,6 +111,7 @@ func (a *application) run() error {
 		{"outbox", a.readOutbox},
 		{"deletions", a.deleteForgotten},
 		{"definitions", a.define},
+		{"earlier campaigns", a.dropEarlier},
 		{"packets", a.addPackets},
 		{"lots", a.readLots},
 		{"hold_cursors", a.lockHolds},
@@ -191,7 +193,7 @@ func (a *application) split() (claims, moves []*models.RawEvent) {
 		switch {
 		case r.Unreadable != "":
 			a.park(r, parkedUnreadable, r.Unreadable)
-		case !exists && r.IsMove(): // the units are in no lot
+		case a.earlier[r], !exists && r.IsMove(): // the units are in no lot
 			a.known++
 		case !exists:
 			a.park(r, parkedUnknownCampaign, "no such campaign")

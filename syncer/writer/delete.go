@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -56,6 +57,43 @@ func (a *application) withoutDeleted() []*models.RawEvent {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(a.b.lots), func(e *models.RawEvent) bool { return gone[e] })
+}
+
+// dropEarlier leaves out events of deleted campaigns whose ids later ones
+// have. A restored MySQL may know the later one from another stream.
+func (a *application) dropEarlier() error {
+	var made []*models.RawEvent
+	for _, e := range a.ofLots {
+		if madeMs(e) > 0 {
+			made = append(made, e)
+		}
+	}
+	for _, r := range a.b.rows {
+		if r.IsMove() && r.MadeMs > 0 {
+			made = append(made, r)
+		}
+	}
+	ids := make(map[string]bool)
+	for _, e := range made {
+		ids[e.CampaignID] = true
+	}
+	known, err := a.definitionsOf(slices.Collect(maps.Keys(ids)))
+	a.earlier = make(map[*models.RawEvent]bool)
+	for _, e := range made {
+		k := known[e.CampaignID]
+		if k != nil && madeMs(e) < k.CreatedAt.UnixMilli() {
+			a.earlier[e] = true
+		}
+	}
+	a.ofLots = slices.DeleteFunc(slices.Clone(a.ofLots), func(e *models.RawEvent) bool { return a.earlier[e] })
+	return err
+}
+
+func madeMs(e *models.RawEvent) int64 {
+	if e.Definition != nil {
+		return e.Definition.CreatedAt.UnixMilli()
+	}
+	return e.MadeMs
 }
 
 func (a *application) isDeleted(id string, at time.Time) bool {

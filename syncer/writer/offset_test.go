@@ -170,11 +170,22 @@ func TestOffset_ARestoredMySQLKeepsTheLaterCampaignOfAnID(t *testing.T) {
 		before := define("before", start.UnixMilli(), 0)
 		later := define("later", 1, 2*time.Second)
 		shards[0].send(of(1, 0, before), of(1, time.Second, nil), of(1, 3*time.Second, later))
-		for _, e := range []models.Event{of(2, 0, before), of(2, time.Second, nil), of(2, 3*time.Second, later)} {
+		loaded := of(2, 0, before)
+		loaded.Type, loaded.Epoch = models.EventLotLoaded, 7
+		moved := of(2, 0, nil)
+		moved.Type, moved.Move, moved.Quantity, moved.MadeMs = models.EventUnitsDebited, "m", 1, before.CreatedAt.UnixMilli()
+		paused := of(2, 0, nil)
+		paused.Type, paused.PauseID, paused.MadeMs = models.EventCampaignPaused, "p", before.CreatedAt.UnixMilli()
+		for _, e := range []models.Event{
+			of(2, 0, before), loaded, moved, paused, of(2, time.Second, nil), of(2, 3*time.Second, later),
+		} {
 			shards[1].send(e)
 			var now models.Definition
 			require.NoError(t, db.Take(&now).Error)
-			require.Equal(t, []any{"later", later.CreatedAt}, []any{now.Name, now.CreatedAt.UTC()})
+			require.Equal(t, []any{"later", later.CreatedAt, models.StatusOpen}, []any{now.Name, now.CreatedAt.UTC(), now.Status})
+			var lot struct{ Epoch, Total int64 }
+			require.NoError(t, db.Raw("SELECT epoch, total FROM lots WHERE id = 'c#2'").Scan(&lot).Error)
+			require.Equal(t, []int64{0, 2}, []int64{lot.Epoch, lot.Total})
 		}
 	})
 }
