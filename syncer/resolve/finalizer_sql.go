@@ -25,15 +25,19 @@ func closedEventID(campaignID string, later *time.Time) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)).String()
 }
 
+const day = 24 * time.Hour
+
 // endOf returns the id of the event that ends a campaign and, if a
 // restored MySQL has read that event from the stream again, its time.
-func (f *Finalizer) endOf(ctx context.Context, c *models.Campaign) (id string, told *time.Time, err error) {
+// The last change was the close; process clocks differ by less than a day.
+func (f *Finalizer) endOf(ctx context.Context, c *models.Campaign) (id string, booked *time.Time, err error) {
 	var ends []struct {
 		ID string
 		At time.Time
 	}
 	err = f.relay.db.WithContext(ctx).Table("ledger_events").Select("id, at").
-		Where("campaign_id = ? AND type = ?", c.ID, models.EventCampaignClosed).Find(&ends).Error
+		Where("campaign_id = ? AND type = ? AND (at < ? OR at >= ?)", c.ID, models.EventCampaignClosed,
+			c.CreatedAt, time.UnixMilli(c.Version).UTC().Add(-day)).Find(&ends).Error
 	if err != nil {
 		return "", nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
@@ -45,10 +49,10 @@ func (f *Finalizer) endOf(ctx context.Context, c *models.Campaign) (id string, t
 	}
 	for _, end := range ends {
 		if end.ID == id {
-			told = &end.At
+			booked = &end.At
 		}
 	}
-	return id, told, nil
+	return id, booked, nil
 }
 
 // returnPackets is step 1. No packets are added to a closed campaign.
@@ -84,13 +88,13 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 	if err != nil {
 		return row, false, err
 	}
-	id, told, err := f.endOf(ctx, c)
+	id, booked, err := f.endOf(ctx, c)
 	if err != nil {
 		return row, false, err
 	}
 	e.ID = id
 	err = sqlstore.Retry(ctx, func() (err error) {
-		row, ended, err = f.commit(ctx, e, told)
+		row, ended, err = f.commit(ctx, e, booked)
 		return err
 	})
 	if err != nil {
@@ -101,12 +105,12 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 
 // commit adds the event to the outbox unless the stream has it.
 func (f *Finalizer) commit(
-	ctx context.Context, e *models.Event, told *time.Time,
+	ctx context.Context, e *models.Event, booked *time.Time,
 ) (row models.OutboxRow, ended bool, err error) {
 	err = f.relay.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		at := sqlstore.Now()
-		if told != nil {
-			at = *told
+		if booked != nil {
+			at = *booked
 		}
 		e.At = models.NewTime(at)
 		row, err = campaigns.NewOutboxRow(models.OutboxEvent, e)
@@ -116,7 +120,7 @@ func (f *Finalizer) commit(
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET closed_told_at = ?"+
 			" WHERE campaign_id = ? AND status = ? AND closed_told_at IS NULL",
 			at.UTC().Format(sqlstore.TimeLayout), row.LotID, models.StatusClosed)
-		if err != nil || n == 0 || told != nil {
+		if err != nil || n == 0 || booked != nil {
 			return err
 		}
 		f.steps.At("end noted")

@@ -17,7 +17,7 @@ import (
 // later that the earlier was deleted.
 func (a *application) define() error {
 	newest := make(map[string]*models.Definition)
-	for _, e := range a.ofLots {
+	for _, e := range a.b.lots {
 		d := e.Definition
 		if d == nil || a.isDeleted(e.CampaignID, d.CreatedAt) {
 			continue

@@ -13,7 +13,6 @@ import (
 // It comes first, as the batch may have a later campaign of the same id.
 func (a *application) deleteForgotten() error {
 	a.deleted = make(map[string]models.Time)
-	a.ofLots = a.withoutDeleted()
 	for _, e := range a.b.events {
 		_, isKnown := a.inOutbox[e.ID]
 		if e.Type != models.EventCampaignDeleted || isKnown {
@@ -33,37 +32,11 @@ func (a *application) deleteForgotten() error {
 	return nil
 }
 
-// withoutDeleted returns the events of lots without those that precede the
-// deletion of their campaign: a later campaign may have its id.
-func (a *application) withoutDeleted() []*models.RawEvent {
-	isDeletion := func(e *models.RawEvent) bool { return e.Type == models.EventCampaignDeleted }
-	if !slices.ContainsFunc(a.b.events, isDeletion) {
-		return a.b.lots
-	}
-	gone := make(map[*models.RawEvent]bool)
-	for i := range a.b.streams {
-		deleted := make(map[string]models.Time) // lots, from here on
-		for _, read := range slices.Backward(a.b.streams[i].Reads) {
-			for j := range slices.Backward(read.Events) {
-				e := &read.Events[j]
-				if isDeletion(e) {
-					deleted[e.LotID()] = e.At
-				}
-				// an entry of the relay may follow those of the later campaign
-				if at, is := deleted[e.LotID()]; is && !e.At.After(at.Time) {
-					gone[e] = true
-				}
-			}
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(a.b.lots), func(e *models.RawEvent) bool { return gone[e] })
-}
-
 // dropEarlier leaves out events of deleted campaigns whose ids later ones
 // have. A restored MySQL may know the later one from another stream.
 func (a *application) dropEarlier() error {
 	var made []*models.RawEvent
-	for _, e := range a.ofLots {
+	for _, e := range a.b.lots {
 		if madeMs(e) > 0 {
 			made = append(made, e)
 		}
@@ -85,7 +58,7 @@ func (a *application) dropEarlier() error {
 			a.earlier[e] = true
 		}
 	}
-	a.ofLots = slices.DeleteFunc(slices.Clone(a.ofLots), func(e *models.RawEvent) bool { return a.earlier[e] })
+	a.ofLots = slices.DeleteFunc(slices.Clone(a.b.lots), func(e *models.RawEvent) bool { return a.earlier[e] })
 	return err
 }
 
