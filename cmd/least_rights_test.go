@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
+	"dibs/internal/testenv"
 )
 
 func block(t *testing.T, name string) string {
@@ -128,6 +129,49 @@ func grant(t *testing.T, s *servers) string {
 	require.NoError(t, rows.Err())
 	require.Empty(t, missing, "tables for which dibs grants gives nothing")
 	return "dibs_run" + suffix + ":s3cret" + rest
+}
+
+// A finance service credits, and reverses, by the rights of its account,
+// in a database of its own and in Dibs'.
+func TestRightsOfTheFinanceAccountAreEnough(t *testing.T) {
+	t.Parallel()
+	for _, setting := range []string{"DIBS_FINANCE_DSN", "DIBS_MYSQL_DSN"} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			s, ids := rain(t)
+			books := s.dsn
+			if setting == "DIBS_FINANCE_DSN" {
+				books = testenv.Database(t).DSN
+				requireOK(t, run(t, s.with("DIBS_FINANCE_DSN="+books), "migrate"))
+			}
+			root := openSQL(t, books)
+			options, err := mysql.ParseDSN(books)
+			require.NoError(t, err)
+			user := "f" + options.DBName[max(0, len(options.DBName)-12):]
+			exec := func(statement string) {
+				_, err := root.ExecContext(t.Context(), statement)
+				require.NoError(t, err, statement)
+			}
+			exec("CREATE USER '" + user + "'@'%' IDENTIFIED BY 's3cret'")
+			t.Cleanup(func() { _, _ = root.Exec("DROP USER '" + user + "'@'%'") })
+			grants := requireOK(t, run(t, nil, "grants", "--user", user, "--database", options.DBName, "--account", "finance"))
+			for statement := range strings.Lines(grants) {
+				exec(strings.TrimSuffix(statement, ";\n"))
+			}
+			options.User, options.Passwd = user, "s3cret"
+			finance := start(t, s.with(setting+"="+options.FormatDSN(), "DIBS_READ_AHEAD=true"), "finance")
+			own := &servers{t: t, db: root}
+			own.credited(2, 200)
+			require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: claims, Values: []any{
+				"_watermill_message_uuid", "given-up", "metadata", "", "payload",
+				`{"v":1,"type":"claims.given_up","id":"019c0000-0000-7000-8000-000000000001","campaign_id":"rain",` +
+					`"at":"2026-11-21T12:00:00.000Z","ids":["` + ids["ada"] + `"]}`}}).Err())
+			own.credited(3, 100)
+			requireOK(t, run(t, s.with(setting+"="+options.FormatDSN()), "finance", "replay"))
+			log := finance.stop().stderr
+			require.NotContains(t, log, "denied")
+		})
+	}
 }
 
 // Bad names and unknown accounts must be refused.

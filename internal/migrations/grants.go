@@ -64,8 +64,11 @@ func Grants(of Account, database, user, host string) (statements []string) {
 		give("SELECT, SHOW VIEW", "*")
 	case AccountFinance:
 		give("SELECT, INSERT, UPDATE", "accounts")
-		give("SELECT, INSERT", "account_entries")
+		give("SELECT, INSERT, UPDATE", "account_entries")
+		give("SELECT, INSERT", "audit_log")
 		give("SELECT", "goose_db_version")
+		give("SELECT", "lots")                     // has the database campaigns
+		give("SELECT, INSERT, UPDATE", "settings") // of the installation
 	case AccountRoles:
 		tables, views := tables()
 		for _, table := range tables {
