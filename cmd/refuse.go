@@ -109,8 +109,8 @@ func nearest(c *cobra.Command, name string) string {
 	return ""
 }
 
-// asUsed refuses arguments that Use lacks, a missing argument, and a
-// missing required flag.
+// asUsed refuses arguments that Use lacks, a missing or empty argument, and
+// a missing or empty required flag.
 func asUsed(c *cobra.Command, args []string) error {
 	_, takes, _ := strings.Cut(c.Use, " ")
 	most := min(len(takes), 1)
@@ -121,24 +121,27 @@ func asUsed(c *cobra.Command, args []string) error {
 		return usagef("unexpected argument %s. Usage: %s", quoted(args[most]), c.UseLine())
 	case len(args) < most && takes[0] != '[':
 		return missing(c, takes)
+	case len(args) > 0 && args[0] == "":
+		return usagef("%s is empty", strings.Trim(takes, "[]"))
 	}
 	err := c.ValidateFlagGroups()
 	if err != nil {
 		return usagef("%w, such as `%s`", err, firstExample(c))
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
+		isRequired := f.Annotations[cobra.BashCompOneRequiredFlag] != nil
 		switch {
-		case f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed:
+		case isRequired && !f.Changed:
 			err = missing(c, "--"+f.Name)
-		case f.Changed && f.Value.String() == "" && strings.HasSuffix(f.Usage, allUnlessGiven):
+		case f.Changed && f.Value.String() == "" && (isRequired || strings.HasSuffix(f.Usage, allUnlessGiven)):
 			err = usagef("--%s is empty", f.Name)
 		}
 	})
 	return err
 }
 
-// allUnlessGiven ends the help of a flag that selects. An empty one is refused:
-// a variable that isn't set must not select all.
+// allUnlessGiven ends the help of a flag that selects. An empty one is refused,
+// like an empty argument: a variable that isn't set must not select all.
 const allUnlessGiven = "all unless given"
 
 // missing names what is missing, with an example that has it.

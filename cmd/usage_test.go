@@ -149,6 +149,17 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 	}
 }
 
+// A variable of a script that isn't set must not select all.
+func TestAnEmptyArgumentIsRefused(t *testing.T) {
+	t.Parallel()
+	for line, word := range map[string]string{
+		"finance replay": "MESSAGE", "finance discard": "MESSAGE", "watch": "CAMPAIGN", "claims": "CAMPAIGN", "release": "CLAIM", "groups remove": "GROUP",
+		"settlement --date": "--date", "redeem x --order": "--order",
+	} {
+		requireRefusal(t, run(t, noOne, append(strings.Fields(line), "")...), cmd.ExitUsage, word+" is empty")
+	}
+}
+
 func TestRolesThatNeedServersSaySo(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"api", "consumer", "syncer", "reconcile"} {
