@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 )
@@ -15,9 +14,9 @@ type claimResult struct {
 }
 
 func (c *Client) sendBatch(ctx context.Context, bodies []claimBody) ([]claimResult, error) {
-	body, err := json.Marshal(map[string][]claimBody{"claims": bodies})
+	body, err := encode(map[string][]claimBody{"claims": bodies})
 	if err != nil {
-		return nil, fmt.Errorf("client: %w", err)
+		return nil, err
 	}
 	a, err := c.once(ctx, &call{method: http.MethodPost, path: "/v1/claims:batch", keysInside: true}, body)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -72,6 +73,22 @@ func (a *answer) read(out any) error {
 		return fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
 	return nil
+}
+
+// replaced matches what encoding/json writes for a byte that is no UTF-8.
+var replaced = regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`)
+
+// encode refuses texts that are not UTF-8. encoding/json replaces their
+// bytes: the claim would be another user's.
+func encode(body any) ([]byte, error) {
+	text, err := json.Marshal(body)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("client: %w", err)
+	case bytes.Contains(text, []byte(`\ufffd`)) && replaced.Match(text):
+		return nil, &Problem{Code: ErrMalformed, Status: http.StatusBadRequest, Detail: "A text is not UTF-8."}
+	}
+	return text, nil
 }
 
 func (c *Client) request(ctx context.Context, q *call, body []byte) (*http.Request, error) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -52,9 +51,9 @@ func (c *Client) Claim(ctx context.Context, req ClaimRequest) (Claim, error) {
 }
 
 func (c *Client) claimAlone(ctx context.Context, req ClaimRequest) (Claim, error) {
-	body, err := json.Marshal(claimBody{UserID: req.UserID, Quantity: req.Quantity, Subjects: req.Subjects})
+	body, err := encode(claimBody{UserID: req.UserID, Quantity: req.Quantity, Subjects: req.Subjects})
 	if err != nil {
-		return Claim{}, fmt.Errorf("client: %w", err)
+		return Claim{}, err
 	}
 	a, err := c.once(ctx, &call{method: http.MethodPost, path: campaignPath(req.CampaignID) + "/claims", key: req.Key}, body)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -82,7 +83,8 @@ func newGatherer(c *Client) *batcher {
 
 // claim makes one attempt of a claim. Errors: as Client.once.
 func (g *batcher) claim(ctx context.Context, req ClaimRequest) (Claim, error) {
-	if g.client.cfg.Batch == 1 || !sameInHeader(req.Key) {
+	// what is refused unsent would have the others of its batch sent alone
+	if g.client.cfg.Batch == 1 || !sameInHeader(req.Key) || !utf8.ValidString(req.UserID) {
 		return g.client.claimAlone(ctx, req)
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.client.cfg.AttemptTimeout)

@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -101,9 +99,9 @@ func (c *Client) ask(ctx context.Context, q *call, try func() error) error {
 func send[T any](ctx context.Context, c *Client, q *call) (found T, err error) {
 	var body []byte
 	if q.body != nil {
-		body, err = json.Marshal(q.body)
+		body, err = encode(q.body)
 		if err != nil {
-			return found, fmt.Errorf("client: %w", err)
+			return found, err
 		}
 	}
 	err = c.ask(ctx, q, func() error {
