@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"database/sql"
 	"net/http"
 	"os"
 	"regexp"
@@ -145,21 +146,8 @@ func TestRightsOfTheFinanceAccountAreEnough(t *testing.T) {
 				requireOK(t, run(t, s.with("DIBS_FINANCE_DSN="+books), "migrate"))
 			}
 			root := openSQL(t, books)
-			options, err := mysql.ParseDSN(books)
-			require.NoError(t, err)
-			user := "f" + options.DBName[max(0, len(options.DBName)-12):]
-			exec := func(statement string) {
-				_, err := root.ExecContext(t.Context(), statement)
-				require.NoError(t, err, statement)
-			}
-			exec("CREATE USER '" + user + "'@'%' IDENTIFIED BY 's3cret'")
-			t.Cleanup(func() { _, _ = root.Exec("DROP USER '" + user + "'@'%'") })
-			grants := requireOK(t, run(t, nil, "grants", "--user", user, "--database", options.DBName, "--account", "finance"))
-			for statement := range strings.Lines(grants) {
-				exec(strings.TrimSuffix(statement, ";\n"))
-			}
-			options.User, options.Passwd = user, "s3cret"
-			finance := start(t, s.with(setting+"="+options.FormatDSN(), "DIBS_READ_AHEAD=true"), "finance")
+			dsn := s.with(setting+"="+account(t, root, books, "finance"), "DIBS_READ_AHEAD=true")
+			finance := start(t, dsn, "finance")
 			own := &servers{t: t, db: root}
 			own.credited(2, 200)
 			require.NoError(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: claims, Values: []any{
@@ -167,11 +155,41 @@ func TestRightsOfTheFinanceAccountAreEnough(t *testing.T) {
 				`{"v":1,"type":"claims.given_up","id":"019c0000-0000-7000-8000-000000000001","campaign_id":"rain",` +
 					`"at":"2026-11-21T12:00:00.000Z","ids":["` + ids["ada"] + `"]}`}}).Err())
 			own.credited(3, 100)
-			requireOK(t, run(t, s.with(setting+"="+options.FormatDSN()), "finance", "replay"))
+			requireOK(t, run(t, dsn, "finance", "replay"))
 			log := finance.stop().stderr
 			require.NotContains(t, log, "denied")
 		})
 	}
+}
+
+// Waiting does not grant a right.
+func TestARoleEndsForARightThatItLacks(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	requireOK(t, run(t, s.environ, "reconcile")) // Redis gets its id
+	books := testenv.Database(t).DSN
+	requireOK(t, run(t, s.with("DIBS_FINANCE_DSN="+books), "migrate"))
+	dsn := account(t, openSQL(t, books), books, "reader")
+	requireRefusal(t, run(t, s.with("DIBS_FINANCE_DSN="+dsn), "finance"), cmd.ExitFailed, "INSERT", "denied")
+}
+
+// account creates a user with the rights of an account, and returns its DSN.
+func account(t *testing.T, root *sql.DB, dsn, name string) string {
+	t.Helper()
+	options, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	options.User, options.Passwd = name+options.DBName[max(0, len(options.DBName)-12):], "s3cret"
+	exec := func(statement string) {
+		_, err := root.ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	exec("CREATE USER '" + options.User + "'@'%' IDENTIFIED BY 's3cret'")
+	t.Cleanup(func() { _, _ = root.Exec("DROP USER '" + options.User + "'@'%'") })
+	grants := requireOK(t, run(t, nil, "grants", "--user", options.User, "--database", options.DBName, "--account", name))
+	for statement := range strings.Lines(grants) {
+		exec(strings.TrimSuffix(statement, ";\n"))
+	}
+	return options.FormatDSN()
 }
 
 // Bad names and unknown accounts must be refused.

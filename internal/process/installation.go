@@ -10,6 +10,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/installation"
 	"dibs/internal/sleep"
+	"dibs/internal/sqlstore"
 )
 
 const (
@@ -36,7 +37,7 @@ func (s *Stack) checkInstallation(ctx context.Context) error {
 	case err == nil:
 		close(s.sameInstallation)
 		return nil
-	case s.waits && !errors.Is(err, config.ErrConfig):
+	case s.waits && mayPass(err) && !sqlstore.IsFinal(err):
 		s.Logger.Warn("whether Redis and MySQL are of one installation is not known yet; no stream is read before", "error", err)
 		return nil // watchInstallation continues
 	}
@@ -56,14 +57,16 @@ func (s *Stack) awaitInstallation(ctx context.Context) bool {
 
 // watchInstallation compares until the ids are equal. Then it keeps the id
 // in Redis: a Redis that lost everything gets it again. It returns an error
-// if Redis belongs to another installation, and nil when ctx ends.
+// if Redis belongs to another installation, or if MySQL refuses the first
+// comparison for good, and nil when ctx ends.
 func (s *Stack) watchInstallation(ctx context.Context) error {
 	warning := rate.Sometimes{Interval: laterWarnEvery}
 	for sleep.For(ctx, installationEvery) == nil {
 		bounded, cancel := context.WithTimeout(ctx, installationFirst)
 		err := s.keepInstallation(bounded)
 		cancel()
-		if errors.Is(err, config.ErrConfig) && ctx.Err() == nil {
+		isFinal := errors.Is(err, config.ErrConfig) || !s.isSameInstallation() && sqlstore.IsFinal(err)
+		if isFinal && ctx.Err() == nil {
 			return err
 		}
 		if err != nil && ctx.Err() == nil {
@@ -75,11 +78,18 @@ func (s *Stack) watchInstallation(ctx context.Context) error {
 	return nil
 }
 
-func (s *Stack) keepInstallation(ctx context.Context) error {
+func (s *Stack) isSameInstallation() bool {
 	select {
 	case <-s.sameInstallation:
-		return s.installation.Keep(ctx)
+		return true
 	default:
+		return false
+	}
+}
+
+func (s *Stack) keepInstallation(ctx context.Context) error {
+	if s.isSameInstallation() {
+		return s.installation.Keep(ctx)
 	}
 	err := s.installation.Compare(ctx)
 	if err == nil {

@@ -39,6 +39,13 @@ var finalNumbers = []uint16{
 	1251, 1275, 1524, 1820, 1862, 3118, 3159, 4151, // authentication methods
 }
 
+// IsFinal reports whether MySQL refuses for a reason that only a person can
+// fix, such as a missing grant.
+func IsFinal(err error) bool {
+	my, is := errors.AsType[*mysql.MySQLError](err)
+	return is && slices.Contains(finalNumbers, my.Number)
+}
+
 // Gate blocks the use of MySQL until a check has passed. A
 // process can so start without MySQL, yet never use one with an
 // older schema or another number of partitions.
@@ -116,7 +123,7 @@ func (g *Gate) Await(ctx context.Context, every time.Duration, log *slog.Logger)
 // away reports whether a server does not answer, or refuses only for now.
 func away(err error) bool {
 	if my, is := errors.AsType[*mysql.MySQLError](err); is {
-		return !slices.Contains(finalNumbers, my.Number)
+		return !IsFinal(my)
 	}
 	if _, is := errors.AsType[net.Error](err); is {
 		return true
