@@ -23,8 +23,10 @@ const reversed = "given_up:"
 func (e *Entry) isGivenUp() bool { return e.UserID == "" }
 
 // reverse reverses the credits of given-up claims, each once, however often
-// and in whatever order events arrive. A claim without an entry gets one that
-// credits no one. So its own event, if it comes later, credits nothing.
+// events arrive. A claim with an id and without an entry gets one that credits
+// no one. So its own event, if it comes later, credits nothing. One that only
+// its seq names has to be credited by then: Redis lost its event, and only a
+// process that had read it before can credit it later.
 func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
