@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"encoding/csv"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,6 +66,16 @@ func TestHelpVersionAndCompletion(t *testing.T) {
 		require.Contains(t, requireOK(t, run(t, nil, "completion", shell)), "completion")
 	}
 	require.Regexp(t, `(?m)^reconcile\t`, requireOK(t, run(t, nil, "__complete", "rec")))
+}
+
+func TestASingleDocumentIsCSVToo(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"version", "token"} {
+		rows, err := csv.NewReader(strings.NewReader(requireOK(t, run(t, nil, name, "-o", "csv")))).ReadAll()
+		require.NoError(t, err)
+		require.Len(t, rows, 2)
+		require.Contains(t, rows[0], map[string]string{"version": "commit", "token": "line"}[name])
+	}
 }
 
 // Commands that are built from the source tree must say what they need

@@ -3,12 +3,14 @@
 package printer
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -241,13 +243,38 @@ func (l *List[T]) PrintAll(values iter.Seq2[T, error]) error {
 	return l.End()
 }
 
-// PrintOne prints a command's only document; for people, in words.
+// PrintOne prints a command's only document, an object of plain values; for
+// people, in words.
 func PrintOne[T any](w io.Writer, form Form, document T, words string) error {
-	if form == JSON {
+	switch form {
+	case JSON:
 		return PrintJSON(w, document)
+	case CSV:
+		return printRecord(w, document)
+	case Table:
 	}
 	Printf(w, "%s\n", words)
 	return nil
+}
+
+// printRecord prints the fields of a document, by name, as CSV.
+func printRecord(w io.Writer, document any) error {
+	text, err := json.Marshal(document)
+	if err != nil {
+		return fmt.Errorf("printer: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var fields map[string]any
+	if err := decoder.Decode(&fields); err != nil {
+		return fmt.Errorf("printer: %w", err)
+	}
+	names := slices.Sorted(maps.Keys(fields))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = fmt.Sprint(fields[name])
+	}
+	return csv.NewWriter(w).WriteAll([][]string{names, values}) //nolint:wrapcheck // a closed terminal
 }
 
 // NewTable makes a table in the style of all commands: aligned,
