@@ -130,6 +130,10 @@ func (b *benchRun) check(rateSet bool) error {
 }
 
 func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *config.Config) (err error) {
+	token, err := cfg.TokenOfAdmin()
+	if err != nil {
+		return err
+	}
 	servers := "of the Dibs at --url"
 	if b.url == "" {
 		if err := cfg.CheckServers(); err != nil {
@@ -148,7 +152,7 @@ func (b *benchRun) run(ctx context.Context, env Env, c *cobra.Command, cfg *conf
 	}
 	run := load.Bench{
 		Target: &load.Target{
-			BaseURL: b.url, Token: cfg.AdminToken, CampaignID: "bench-" + uuid.NewString()[:8], Users: b.users, Keys: b.keys, Batch: b.batch,
+			BaseURL: b.url, Token: token, CampaignID: "bench-" + uuid.NewString()[:8], Users: b.users, Keys: b.keys, Batch: b.batch,
 		},
 		Stock: b.stock, Plan: b.plan, Step: b.step, Hold: b.hold, SyncWait: b.syncWait,
 		StartPhase: func(name string, sends int64) (func(int64), func()) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"sync/atomic"
 	"testing"
@@ -75,6 +77,9 @@ func TestBenchOfARunningServiceClosesItsCampaign(t *testing.T) {
 	require.EqualValues(t, 40, l.keys.Load())
 	require.Zero(t, l.bearers.Load())
 	require.NotContains(t, out, secret)
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+	requireOK(t, bench(t, newLiar(t, &liar{token: secret}), []string{"DIBS_ADMIN_TOKEN_FILE=" + file}))
 	requireRefusal(t, bench(t, l, []string{"DIBS_ADMIN_TOKEN=wrong-" + secret}), cmd.ExitFailed, "401")
 }
 

@@ -33,6 +33,7 @@ type demo struct {
 	console     bool
 	shards      int
 	last        time.Duration // duration of a rush to watch
+	token       string
 	limitFlags  []string
 	limits      []client.Limit
 }
@@ -60,7 +61,7 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 install, nothing left behind.`,
 		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n" +
 			"  dibs demo --console\n  dibs demo --shards 4\n  dibs demo --limit device:day:1\n  dibs demo --durability mysql",
-	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) (err error) {
 		if err := d.check(); err != nil {
 			return err
 		}
@@ -73,6 +74,10 @@ install, nothing left behind.`,
 		d.console = c.Flags().Changed("console") && cfg.Console
 		if d.console {
 			d.toWatch(c, cfg)
+		}
+		d.token, err = cfg.TokenOfAdmin()
+		if err != nil {
+			return err
 		}
 		if !cfg.Given(config.Prefix+"PARTITIONS") && cfg.Embedded() && cfg.DataDir == "" {
 			cfg.Partitions = d.shards
@@ -109,7 +114,7 @@ func (d *demo) toWatch(c *cobra.Command, cfg *config.Config) {
 	if !c.Flags().Changed("stock") {
 		d.stock = 4_000
 	}
-	if cfg.AdminToken == "" {
+	if cfg.AdminToken == "" && cfg.FileOf("ADMIN_TOKEN") == "" {
 		cfg.AdminToken = rand.Text()
 	}
 	d.keepRunning = true
@@ -154,22 +159,22 @@ func (d *demo) play(ctx context.Context, env Env, s *process.Stack, base string)
 	id := "demo-" + uuid.NewString()[:8]
 	printer.Printf(env.Stdout, "%s\ncampaign %s at %s: %d users on %d connections, %d units, up to %d a user, durability %s\n\n",
 		s.Where, id, base, d.users, d.connections, d.stock, d.perUser, cfg.Durability)
-	if err := d.openCampaign(ctx, cfg, base, id); err != nil {
+	if err := d.openCampaign(ctx, base, id); err != nil {
 		return err
 	}
 	if d.console {
 		page := console.Path + "/campaigns/" + id
-		link, err := api.SignInPath(process.Tokens(cfg), cfg.AdminToken, page)
+		link, err := api.SignInPath(process.Tokens(cfg), d.token, page)
 		if err != nil {
 			return fmt.Errorf("cmd: %w", err)
 		}
 		printer.Printf(env.Stdout, "watch it at %s%s\n"+
 			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page,
-			console.LinkFor.Minutes(), base, link, cfg.AdminToken)
+			console.LinkFor.Minutes(), base, link, d.token)
 	}
 	bar := printer.NewProgress(env.Stderr, "claims answered", d.users)
 	tally, err := crowd.Run(ctx, crowd.Plan{
-		BaseURLs: []string{base}, Token: cfg.AdminToken, CampaignID: id, Users: d.users, Connections: d.connections,
+		BaseURLs: []string{base}, Token: d.token, CampaignID: id, Users: d.users, Connections: d.connections,
 		Quantity: func(user int) int64 { return int64(user)%d.perUser + 1 },
 		Again:    func(user int) bool { return user%3 == 0 },
 		Progress: bar.Set, PerSecond: d.perSecond(), Subjects: d.subjects,
@@ -228,8 +233,8 @@ func (d *demo) perSecond() float64 {
 // drainTimeout bounds the wait for the last claims to reach the database.
 const drainTimeout = 60 * time.Second
 
-func (d *demo) openCampaign(ctx context.Context, cfg *config.Config, base, id string) error {
-	c, err := client.New(client.Config{BaseURL: base, Token: cfg.AdminToken})
+func (d *demo) openCampaign(ctx context.Context, base, id string) error {
+	c, err := client.New(client.Config{BaseURL: base, Token: d.token})
 	if err != nil {
 		return fmt.Errorf("cmd: %w", err)
 	}

@@ -3,6 +3,8 @@ package cmd_test
 import (
 	"net/http"
 	"net/http/cookiejar"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -52,7 +54,9 @@ func TestDemoSellsEverythingOnceAndShowsThreeAccounts(t *testing.T) {
 func TestDemoOnRealServersLeavesItsClaimsThere(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
-	out := requireOK(t, run(t, s.with("DIBS_ADMIN_TOKEN="+secret), "demo", "--users", "150", "--stock", "100", "--connections", "20", "--limit", "device:day:1"))
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte(secret), 0o600))
+	out := requireOK(t, run(t, s.with("DIBS_ADMIN_TOKEN_FILE="+token), "demo", "--users", "150", "--stock", "100", "--connections", "20", "--limit", "device:day:1"))
 	require.Contains(t, out, "the books agree")
 	require.NotEmpty(t, outcome(t, out, "refused: limit"))
 	require.EqualValues(t, 75, s.number("SELECT COUNT(*) FROM claims"))

@@ -250,6 +250,20 @@ func (c *Config) load(s setting, layers []layer) error {
 	return nil
 }
 
+// TokenOfAdmin is the admin's token, for a command that sends it. Roles read
+// the file that has it whenever it changes.
+func (c *Config) TokenOfAdmin() (string, error) {
+	file := c.FileOf("ADMIN_TOKEN")
+	if file == "" {
+		return c.AdminToken, nil
+	}
+	text, err := readFile(file)
+	if err != nil {
+		return "", Refuse("ADMIN_TOKEN_FILE", "%w", err)
+	}
+	return text, nil
+}
+
 func readFile(path string) (string, error) {
 	text, err := reread.Text(path)
 	if err == nil && text == "" {
