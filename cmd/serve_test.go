@@ -44,6 +44,24 @@ func TestServeIsAWholeDibs(t *testing.T) {
 	require.Empty(t, got.stdout)
 }
 
+// Each would have a Redis of its own, and sell the same units.
+func TestASecondServeOfAFolderIsRefused(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	environ := []string{"DIBS_DATA_DIR=" + folder}
+	serve := start(t, environ, "serve")
+	serve.post("/campaigns", coupon)
+	second := []string{"--http-addr", "127.0.0.1:0"}
+	for _, command := range []string{"serve", "demo"} {
+		requireRefusal(t, run(t, environ, append([]string{command}, second...)...), cmd.ExitUsage, "DIBS_DATA_DIR", folder)
+	}
+	requireOK(t, run(t, environ, "audit"))
+	serve.claim("spring", "ada")
+	serve.synced("spring", 1)
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	require.Equal(t, cmd.ExitOK, start(t, environ, "serve").stop().code)
+}
+
 // Parked claims in a folder must not prevent a start: other campaigns
 // are served. One campaign has a claim with another's id, one has more
 // parked events than a load reads.

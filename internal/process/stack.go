@@ -227,6 +227,9 @@ func (s *Stack) openSQLite(ctx context.Context) error {
 		return err
 	}
 	s.Where = "embedded Redis (memory) and SQLite (" + dir + "): to try it, not for real claims"
+	if err := s.lockFolder(ctx, dir); err != nil {
+		return err
+	}
 	db, err := OpenDB(ctx, "DATA_DIR", sqlstore.Config{Path: filepath.Join(dir, "dibs.db"), Logger: s.Logger})
 	if err != nil {
 		return err
@@ -280,6 +283,20 @@ func CheckSchema(ctx context.Context, db *gorm.DB) error {
 func OpenDB(ctx context.Context, setting string, cfg sqlstore.Config) (*gorm.DB, error) {
 	db, err := sqlstore.Open(ctx, cfg)
 	return db, config.RefuseIf(err, sqlstore.ErrConfig, setting)
+}
+
+// lockFolder refuses a folder that another process has: each has an embedded
+// Redis of its own, and would sell the same units.
+func (s *Stack) lockFolder(ctx context.Context, dir string) error {
+	release, err := sqlstore.LockFile(ctx, filepath.Join(dir, "dibs.lock"))
+	switch {
+	case errors.Is(err, sqlstore.ErrInUse):
+		return config.Refuse("DATA_DIR", "another process uses %s: give each a folder of its own", dir)
+	case err != nil:
+		return config.Refuse("DATA_DIR", "%w", err)
+	}
+	s.closers = append(s.closers, release)
+	return nil
 }
 
 // sqliteFolder is the folder of the embedded database. The embedded Redis

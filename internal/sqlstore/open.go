@@ -216,6 +216,34 @@ func parseDSN(text string) (*mysql.Config, error) {
 	return dsn, nil
 }
 
+// ErrInUse means that another process has the lock.
+var ErrInUse = errors.New("sqlstore: in use")
+
+// LockFile takes a lock, which ends with the process at the latest. It is that
+// of an empty SQLite database, so that it works on every system. Errors:
+// ErrInUse.
+func LockFile(ctx context.Context, path string) (release func(), err error) {
+	file := url.URL{Scheme: "file", OmitHost: true, Path: path}
+	pool, err := sql.Open(sqlite.DriverName, file.String())
+	if err != nil {
+		return nil, fmt.Errorf("sqlstore: lock: %w", err)
+	}
+	held, err := pool.Conn(ctx)
+	if err == nil {
+		_, err = held.ExecContext(ctx, "BEGIN EXCLUSIVE")
+	}
+	if FailureOf(err) == FailureClash {
+		err = ErrInUse
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("sqlstore: lock: %w", err), pool.Close())
+	}
+	return func() {
+		_ = held.Close()
+		_ = pool.Close() // this ends the transaction
+	}, nil
+}
+
 // openSQLite allows readers beside one writer. A transaction takes the write
 // lock at its start, so it can't fail halfway because of another.
 func (c Config) openSQLite() (*sql.DB, gorm.Dialector, error) {
