@@ -61,31 +61,8 @@ With neither DIBS_REDIS_URL nor DIBS_MYSQL_DSN set it brings its own servers: no
 install, nothing left behind.`,
 		Example: "  dibs demo\n  dibs demo --users 100000 --stock 5000 --per-user 2\n  dibs demo --keep-running\n" +
 			"  dibs demo --console\n  dibs demo --shards 4\n  dibs demo --limit device:day:1\n  dibs demo --durability mysql",
-	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) (err error) {
-		if err := d.check(); err != nil {
-			return err
-		}
-		if !c.Flags().Changed("http-addr") {
-			cfg.HTTPAddr = "127.0.0.1:0"
-		}
-		if !cfg.Given(config.Prefix + "LOG_LEVEL") {
-			cfg.LogLevel = "warn"
-		}
-		d.console = c.Flags().Changed("console") && cfg.Console
-		if d.console {
-			d.toWatch(c, cfg)
-		}
-		d.token, err = cfg.TokenOfAdmin()
-		if err != nil {
-			return err
-		}
-		if !cfg.Given(config.Prefix+"PARTITIONS") && cfg.Embedded() && cfg.DataDir == "" {
-			cfg.Partitions = d.shards
-		}
-		if !cfg.Given(config.Prefix+"GROUPS") && cfg.Embedded() {
-			cfg.Groups = []string{models.GroupSyncer} // the only reader
-		}
-		if err := process.CheckListen(cfg); err != nil {
+	}, func(ctx context.Context, c *cobra.Command, cfg *config.Config) error {
+		if err := d.prepare(c, cfg); err != nil {
 			return err
 		}
 		address := make(chan string, 1)
@@ -104,6 +81,34 @@ install, nothing left behind.`,
 	c.Flags().BoolVar(&d.keepRunning, "keep-running", false, "serve on after the outcome, until interrupted")
 	c.Flags().DurationVar(&d.last, "last", time.Minute, "with --console: how long the rush lasts")
 	return c
+}
+
+// prepare checks the flags, and sets what the environment leaves open.
+func (d *demo) prepare(c *cobra.Command, cfg *config.Config) (err error) {
+	if err := d.check(); err != nil {
+		return err
+	}
+	if !c.Flags().Changed("http-addr") {
+		cfg.HTTPAddr = "127.0.0.1:0"
+	}
+	if !cfg.Given(config.Prefix + "LOG_LEVEL") {
+		cfg.LogLevel = "warn"
+	}
+	d.console = c.Flags().Changed("console") && cfg.Console
+	if d.console {
+		d.toWatch(c, cfg)
+	}
+	d.token, err = cfg.TokenOfAdmin()
+	if err != nil {
+		return err
+	}
+	if !cfg.Given(config.Prefix+"PARTITIONS") && cfg.Embedded() && cfg.DataDir == "" {
+		cfg.Partitions = d.shards
+	}
+	if !cfg.Given(config.Prefix+"GROUPS") && cfg.Embedded() {
+		cfg.Groups = []string{models.GroupSyncer} // the only reader
+	}
+	return process.CheckListen(cfg) //nolint:wrapcheck // named there
 }
 
 // toWatch makes the rush slow enough to follow, and a token to sign in.

@@ -170,7 +170,7 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		require.Equal(t, []string{"campaign.closed 0 0 777", "claim.accepted 6 6 12621", "claims.given_up 1 1 3205"}, d.sums(s))
 		require.Equal(t, []string{"claim.accepted 1 1 100"}, d.sums(d.settle("2026-10-24", "Europe/Berlin")))
 		require.NoError(t, db.Exec("UPDATE definitions SET closed_told_at = created_at WHERE campaign_id = ?", d.id).Error) // with the archive
-		for _, upto := range []int{2, 100, 0} { // as after a rollback of Redis
+		for _, upto := range []int{2, 100, 0} {                                                                             // as after a rollback of Redis
 			require.NoError(t, db.Exec("UPDATE lots SET unordered_upto = ? WHERE campaign_id = ?", upto, d.id).Error)
 			require.Equal(t, s.Sums, d.settle("2026-10-25", "Europe/Berlin").Sums, upto)
 		}

@@ -116,9 +116,9 @@ func (r *Reader) unordered(
 ) func(ctx context.Context) ([]models.Event, error) {
 	const where = " WHERE campaign_id = ? AND shard = ? AND seq <= ?" +
 		" AND claimed_at >= ? AND (claimed_at > ? OR id > ?) ORDER BY claimed_at, id LIMIT ?"
-	query := "SELECT * FROM (SELECT " + claimColumns + " FROM claims" + where + ") AS c"
+	query := "SELECT " + claimColumns + " FROM (SELECT " + claimColumns + " FROM claims" + where + ") AS c"
 	if b.archivable {
-		query += " UNION ALL SELECT * FROM (SELECT " + claimColumns + " FROM claims_archive" + where + ") AS a"
+		query += " UNION ALL SELECT " + claimColumns + " FROM (SELECT " + claimColumns + " FROM claims_archive" + where + ") AS a"
 	}
 	query += " ORDER BY claimed_at, id LIMIT ?"
 	return func(ctx context.Context) (events []models.Event, err error) {
