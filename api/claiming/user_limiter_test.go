@@ -59,6 +59,8 @@ func TestUserRate_IsOfAllProcessesAfterACrowd(t *testing.T) {
 		time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
 		require.True(t, user("u"))
 		time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
+		shared.mu.Lock()
+		defer shared.mu.Unlock()
 		require.EqualValues(t, 2, shared.byUser["u"])
 	})
 }
