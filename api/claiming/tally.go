@@ -49,17 +49,26 @@ func (t *tally) count(outcome string, took time.Duration) {
 	}
 }
 
+// answeredWithin bounds the time from a claim to its report: 256
+// campaigns a second, of campaignsMax.
+const answeredWithin = time.Minute
+
 // Answered is the number of claims that this process answered since
 // the last call: by campaign, then by "claimed", a refusal's code, or
 // a bucket of duration. Campaigns beyond most wait for the next call.
-// It must have a single caller.
+// It must have a single caller, and is called once a second: it does
+// not read the counters of idle lanes.
 func (s *Routes) Answered(most int) map[string]map[string]int64 {
+	idleSince := s.cfg.Clock().Add(-answeredWithin).UnixNano()
 	s.lanes.mu.RLock()
 	defer s.lanes.mu.RUnlock()
 	all := make(map[string]map[string]int64)
 	for id, l := range s.lanes.byID {
 		if len(all) == most {
 			break
+		}
+		if l.used.Load() < idleSince {
+			continue
 		}
 		if news := l.tally.news(); news != nil {
 			all[id] = news
