@@ -103,7 +103,8 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 	return row, ended, nil
 }
 
-// commit adds the event to the outbox unless the stream has it.
+// commit adds the event to the outbox, even if the stream has it: the
+// books of a finance service may have been restored, too.
 func (f *Finalizer) commit(
 	ctx context.Context, e *models.Event, booked *time.Time,
 ) (row models.OutboxRow, ended bool, err error) {
@@ -120,7 +121,7 @@ func (f *Finalizer) commit(
 		n, err := sqlstore.Exec(ctx, tx, "UPDATE definitions SET closed_told_at = ?"+
 			" WHERE campaign_id = ? AND status = ? AND closed_told_at IS NULL",
 			at.UTC().Format(sqlstore.TimeLayout), row.LotID, models.StatusClosed)
-		if err != nil || n == 0 || booked != nil {
+		if err != nil || n == 0 {
 			return err
 		}
 		f.steps.At("end noted")

@@ -173,12 +173,14 @@ func TestCloser_ALaterCampaignOfAnIDHasItsOwnEnd(t *testing.T) {
 	h.Sync()
 	require.Equal(t, before, ledger())
 	var at time.Time
+	published := 0
 	for round := 0; at.IsZero(); round++ { // the first one may load it
 		require.Less(t, round, 10)
-		require.Zero(t, endAll(h, closer(h, 0)), "the stream has its end")
+		published += endAll(h, closer(h, 0))
 		h.Sync()
 		require.NoError(t, h.DB.Raw("SELECT closed_told_at FROM definitions WHERE campaign_id = ?", id).Scan(&at).Error)
 	}
+	require.Equal(t, 1, published, "finance may have been restored as well")
 	require.Equal(t, before, ledger())
 	require.Contains(t, before[1], at.UTC().Format("15:04:05.000"))
 	requireSame(h, id)

@@ -23,10 +23,10 @@ func (a *application) decide() error {
 	for _, e := range a.b.events {
 		isWaiting, isKnown := a.inOutbox[e.ID]
 		switch {
-		case isWaiting:
+		case isWaiting && e.Type != models.EventCampaignClosed:
 			a.inOutbox[e.ID] = false
 			a.book(e)
-		case isKnown: // a duplicate
+		case isKnown && !isWaiting: // a duplicate
 		case e.IsDecision():
 			if err := a.decideAgain(e, claims); err != nil {
 				return err
@@ -47,13 +47,15 @@ func (a *application) book(e *models.RawEvent) {
 	}
 }
 
-// bookAgain books an event of no claim, unless the ledger has it.
+// bookAgain books an event of no claim, unless the ledger has it: at its
+// time or later.
 func (a *application) bookAgain(e *models.RawEvent) error {
 	var known int64
-	err := a.tx.Table("ledger_events").Where("campaign_id = ? AND id = ?", e.CampaignID, e.ID).Count(&known).Error
+	err := a.tx.Table("ledger_events").Where("campaign_id = ? AND at >= ? AND id = ?", e.CampaignID, e.At.Time, e.ID).
+		Count(&known).Error
+	a.inOutbox[e.ID] = false // another entry may have it, too
 	if err == nil && known == 0 {
 		a.book(e)
-		a.inOutbox[e.ID] = false // another entry may have it, too
 	}
 	return err
 }
