@@ -26,7 +26,7 @@ const webhookPositions = "webhooks:"
 
 func webhookPosition(partition int) string { return webhookPositions + strconv.Itoa(partition) }
 
-// ReadAgainAfterRestores runs read, which reads the streams. Meanwhile it writes
+// ReadAgainAfterRestores runs read, which reads the streams. Beside it, it writes
 // the stream positions to MySQL and checks that they are still there. A restored
 // MySQL has older positions and lacks the events that waited in it since. The
 // streams are then read again from those positions. The first check comes before

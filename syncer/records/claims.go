@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -151,9 +150,9 @@ func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQu
 	}
 	if q.After != "" {
 		var last models.ClaimRow
-		const place = "SELECT id, shard, seq FROM claims WHERE id = ? AND campaign_id = ?"
-		err := db.Raw(place+" UNION ALL "+strings.Replace(place, "claims", "claims_archive", 1), q.After, q.CampaignID, q.After, q.CampaignID).
-			Scan(&last).Error
+		const query = "SELECT id, shard, seq FROM claims WHERE id = ? AND campaign_id = ?" +
+			" UNION ALL SELECT id, shard, seq FROM claims_archive WHERE id = ? AND campaign_id = ?"
+		err := db.Raw(query, q.After, q.CampaignID, q.After, q.CampaignID).Scan(&last).Error
 		if err != nil {
 			return nil, fmt.Errorf("records: claims of a campaign: %w", err)
 		}

@@ -117,14 +117,14 @@ func (f *Finalizer) end(ctx context.Context, id string) (ended bool, err error) 
 			return false, err
 		}
 	}
-	told, ended, err := f.writeEnd(ctx, c)
+	end, ended, err := f.writeEnd(ctx, c)
 	if err != nil || !ended {
 		return false, err
 	}
 	f.steps.At("committed")
 	delete(f.cursors, c.ID)
 	delete(f.drained, c.ID)
-	if _, err := f.relay.Deliver(ctx, []models.OutboxRow{told}); err != nil { // the relay retries
+	if _, err := f.relay.Deliver(ctx, []models.OutboxRow{end}); err != nil { // the relay retries
 		return true, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	return true, nil

@@ -10,11 +10,9 @@ import (
 	"dibs/syncer/tables"
 )
 
-// define restores campaigns and changes that
-// the stream has and a restored MySQL lacks.
-// Of two campaigns of an id the later counts,
-// as the stream of another shard may tell
-// later that the earlier was deleted.
+// define restores campaigns and changes that the stream has and a
+// restored MySQL lacks. Of two campaigns of an id the later counts: the
+// deletion of the earlier may be in the stream of another shard, read later.
 func (a *application) define() error {
 	newest := make(map[string]*models.Definition)
 	for _, e := range a.b.lots {
