@@ -96,14 +96,17 @@ func (l *ParkingLot) in(ctx context.Context, partition int, yield func(Parked, e
 	last, err := l.client.XRevRangeN(ctx, key, "+", "-", 1).Result()
 	for err == nil && len(last) > 0 {
 		page, err := l.client.XRangeN(ctx, key, from, last[0].ID, parkedPage).Result()
+		if err != nil {
+			return true, err
+		}
 		for i := range page {
 			if !yield(parkedOf(partition, key, &page[i]), nil) {
 				return false, nil
 			}
 			from = "(" + page[i].ID
 		}
-		if err != nil || len(page) < parkedPage {
-			return true, err
+		if len(page) < parkedPage {
+			return true, nil
 		}
 	}
 	return true, err

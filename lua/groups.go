@@ -198,9 +198,12 @@ func (s *Scripts) Consumers(ctx context.Context, partition int, group string) ([
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, classifyError("exists", err)
+	}
 	for i := range infos {
 		consumers[i] = Consumer{Name: infos[i].Name, Pending: infos[i].Pending, Idle: infos[i].Idle}
 		consumers[i].Holds = leases[i].Val() == 1
 	}
-	return consumers, classifyError("exists", err)
+	return consumers, nil
 }

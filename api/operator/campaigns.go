@@ -204,9 +204,7 @@ func (s *Routes) PauseCampaigns(
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	paused, isAll, err := s.cfg.Campaigns.PauseAll(ctx, pauseSoon)
-	for _, id := range paused {
-		s.cfg.Changed(id)
-	}
+	s.changed(paused)
 	if err != nil {
 		return nil, s.refuse(ctx, "pause", "", err, fmt.Sprintf("Redis does not say that it paused every campaign, "+
 			"only %d of them. Send the request again.",
@@ -216,6 +214,12 @@ func (s *Routes) PauseCampaigns(
 	out.Body.Paused = append([]string{}, paused...)
 	out.Body.Complete = isAll
 	return out, nil
+}
+
+func (s *Routes) changed(campaignIDs []string) {
+	for _, id := range campaignIDs {
+		s.cfg.Changed(id)
+	}
 }
 
 // CloseCampaign is POST /v1/campaigns/{id}/close.

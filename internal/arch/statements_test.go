@@ -14,9 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Three rules that no linter has: a statement assigns several values only if
+// Four rules that no linter has: a statement assigns several values only if
 // they depend on each other; an if header changes nothing that outlives it; a
-// literal of four or more fields names them.
+// literal of four or more fields names them; no loop stands between a query and
+// its error, as a read that fails may leave a row of zeros behind.
 func TestStatementsDoOneThing(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -40,10 +41,12 @@ func TestStatementsDoOneThing(t *testing.T) {
 func TestPackedStatementsAreFound(t *testing.T) {
 	t.Parallel()
 	const allowed = `package x
-func f() { a, b = b, a; x, y := g(); if v := 1; v > 0 {}; _ = t{1, 2, 3}; _ = []int{1, 2, 3, 4}; _ = t{a: 1, b: 2, c: 3, d: 4}; i, n = i+1, n*i }`
+func f() { a, b = b, a; x, y := g(); if v := 1; v > 0 {}; _ = t{1, 2, 3}; _ = []int{1, 2, 3, 4}; _ = t{a: 1, b: 2, c: 3, d: 4}; i, n = i+1, n*i
+err := q.Error; if err != nil {}; for range a {}; all, err := f(); for range b { err = g(err) } }`
 	require.Empty(t, packed(t, "x.go", []byte(allowed)))
 	for _, planted := range []string{
 		"a, b := 1, 2", "a.x, b = 1, 2", "if a = 1; a > 0 {}", "if a++; a > 0 {}", "_ = t{1, 2, 3, 4}", "_ = []t{{1, 2, 3, 4}}", "_ = map[string]p.T{\"\": {1, 2, 3, 4}}",
+		"err := q.Error; for range rows {}", "err = q.Error; n := 1; for range rows {}; return err", "all, err := f(); for range all {}",
 	} {
 		require.Len(t, packed(t, "x.go", []byte("package x\nfunc f() { "+planted+" }")), 1, planted)
 	}
@@ -67,6 +70,12 @@ func packed(t *testing.T, path string, source any) (found []string) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.BlockStmt:
+			for i := range n.List {
+				if loop := loopBeforeError(n.List[i:]); loop != nil {
+					report(loop, "a loop before the error is looked at")
+				}
+			}
 		case *ast.AssignStmt:
 			if len(n.Rhs) > 1 && !dependent(n) {
 				report(n, "several assignments in one")
@@ -90,6 +99,39 @@ func packed(t *testing.T, path string, source any) (found []string) {
 	})
 	return found
 }
+
+// loopBeforeError returns the loop, if any, between the first
+// statement, which sets err, and the one that reads it.
+func loopBeforeError(list []ast.Stmt) ast.Stmt {
+	set, isAssign := list[0].(*ast.AssignStmt)
+	if !isAssign || !slices.ContainsFunc(set.Lhs, isErr) || !returnsErr(set.Rhs[0]) {
+		return nil
+	}
+	for _, next := range list[1:] {
+		isRead := false
+		ast.Inspect(next, func(part ast.Node) bool {
+			expr, isExpr := part.(ast.Expr)
+			isRead = isRead || isExpr && isErr(expr)
+			return !isRead
+		})
+		if isRead {
+			return nil
+		}
+		if _, isLoop := next.(*ast.RangeStmt); isLoop {
+			return next
+		}
+	}
+	return nil
+}
+
+// returnsErr reports whether e is a call, or the Error of a query.
+func returnsErr(e ast.Expr) bool {
+	field, isField := e.(*ast.SelectorExpr)
+	_, isCall := e.(*ast.CallExpr)
+	return isCall || isField && field.Sel.Name == "Error"
+}
+
+func isErr(e ast.Expr) bool { return types.ExprString(e) == "err" }
 
 // dependent reports whether an assigned variable occurs on the
 // other side, as in a swap.

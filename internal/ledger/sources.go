@@ -129,11 +129,14 @@ func (r *Reader) unordered(
 		}
 		var claims []models.ClaimRow
 		err = r.db.WithContext(ctx).Raw(query, append(args, atOnce)...).Scan(&claims).Error
+		if err != nil {
+			return nil, err
+		}
 		for i := range claims {
 			events = append(events, accepted(b, l, &claims[i]))
 			after = models.LedgerPlaceOf(&events[i])
 		}
-		return events, err
+		return events, nil
 	}
 }
 

@@ -60,12 +60,15 @@ func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
 		return console.Pool{}, err
 	}
 	gaps, err := compare.Gaps(ctx, s.DB, s.Scripts)
+	if err != nil {
+		return console.Pool{}, err
+	}
 	stats := pool.Stats()
 	answer := console.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}
 	for i := range gaps {
 		answer.Gaps = append(answer.Gaps, gaps[i].String())
 	}
-	return answer, err
+	return answer, nil
 }
 
 type parkedOf struct{ s *Stack }
@@ -108,13 +111,16 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 	}
 	if group == webhooks.Group {
 		rows, err := webhooks.Parked(ctx, p.s.DB, webhooks.Which{}, most)
+		if err != nil {
+			return nil, err
+		}
 		for i := range rows {
 			row := &rows[i]
 			add(console.ParkedMessage{
 				ID: row.Endpoint + "/" + row.EventID, EventID: row.EventID, Reason: row.Reason, Payload: string(row.Payload), At: *row.ParkedAt,
 			})
 		}
-		return list, err
+		return list, nil
 	}
 	for m, err := range p.s.ParkedBy(group).All(ctx) {
 		if err != nil {

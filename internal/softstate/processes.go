@@ -96,10 +96,13 @@ const runningWithin = 10 * time.Second
 // Running describes a running process, or returns "".
 func (s *Store) Running(ctx context.Context) (string, error) {
 	processes, err := s.Processes(ctx)
+	if err != nil {
+		return "", err
+	}
 	for i := range processes {
 		if p := &processes[i]; p.Silent < runningWithin {
 			return fmt.Sprintf("a running `dibs %s` called %s on %s", p.Role, p.Name, p.Host), nil
 		}
 	}
-	return "", err
+	return "", nil
 }

@@ -151,6 +151,9 @@ func (d *Dispatcher) recover(ctx context.Context) error {
 		found, err = d.store.lanes(ctx)
 		return err
 	})
+	if err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, was := range found {
@@ -161,7 +164,7 @@ func (d *Dispatcher) recover(ctx context.Context) error {
 		l.gap = was.gap
 		l.start()
 	}
-	return err
+	return nil
 }
 
 func (d *Dispatcher) warnStore(ctx context.Context) sqlstore.Notice {

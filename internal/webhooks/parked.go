@@ -32,9 +32,9 @@ func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
 func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []models.WebhookEvent, err error) {
 	err = which.of(ctx, db).Order("endpoint, campaign_id, no").Limit(most).Find(&rows).Error
 	if err != nil {
-		err = fmt.Errorf("webhooks: read parked events: %w", err)
+		return nil, fmt.Errorf("webhooks: read parked events: %w", err)
 	}
-	return rows, err
+	return rows, nil
 }
 
 // Discard deletes parked events permanently, and returns those deleted.

@@ -85,6 +85,9 @@ func (s store) lanes(ctx context.Context) (all []left, err error) {
 	var rows []models.WebhookEvent
 	err = s.db.WithContext(ctx).Raw("SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events" +
 		" GROUP BY endpoint, campaign_id").Scan(&rows).Error
+	if err != nil {
+		return nil, err
+	}
 	for i := range rows {
 		l := left{key: laneKey{rows[i].Endpoint, rows[i].CampaignID}, lastNo: rows[i].No}
 		if err == nil {

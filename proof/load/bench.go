@@ -99,12 +99,15 @@ func (b *Bench) measure(ctx context.Context, what string, plan Plan, all *totals
 	}
 	from := all.sent
 	result, err := Run(ctx, plan, func(ctx context.Context, n int64) Answer { return b.Target.Claim(ctx, from, n) })
+	if err != nil {
+		return result, err
+	}
 	for _, c := range []*Counts{&result.Warm, &result.Measured} {
 		all.sent += c.Sent + c.Unsent
 		all.accepted += c.Accepted
 		all.unknown += c.Unknown
 	}
-	return result, err
+	return result, nil
 }
 
 // awaitSync polls until MySQL has every claim, for at most wait.

@@ -189,13 +189,16 @@ func knownBatch(db *gorm.DB, b *packetBatch) (known models.AddedPackets, err err
 	}
 	err = db.Raw("SELECT packets, amount, digest FROM packet_batches WHERE campaign_id = ? AND (request_key = ? OR digest = ?)",
 		b.campaignID, b.requestKey, byContent).Scan(&rows).Error
+	if err != nil {
+		return models.AddedPackets{}, err
+	}
 	for i := range rows {
 		if rows[i].Digest != b.digest {
 			return models.AddedPackets{}, sqlstore.Final(models.ErrKeyMismatch)
 		}
 		known = models.AddedPackets{Count: rows[i].Packets, Amount: rows[i].Amount, Replayed: true}
 	}
-	return known, err
+	return known, nil
 }
 
 func (b *packetBatch) fits(db *gorm.DB, c *models.Campaign) error {

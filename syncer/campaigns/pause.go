@@ -111,10 +111,13 @@ func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots [
 	}
 	err := r.db.WithContext(ctx).Table("definitions").Select("campaign_id, shards").
 		Where("status = ?", models.StatusOpen).Find(&open).Error
+	if err != nil {
+		return nil, false
+	}
 	for _, c := range open {
 		lots = append(lots, models.ShardIDs(c.CampaignID, c.Shards)...)
 	}
-	return lots, err == nil
+	return lots, true
 }
 
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {

@@ -348,11 +348,14 @@ func (l *Loader) number(ctx context.Context, lots []*lot, token string) ([]*lot,
 		return nil, err
 	}
 	definitions, err := campaigns.ReadDefinitions(l.db.WithContext(ctx), idsOf(all))
+	if err != nil {
+		return nil, err
+	}
 	for _, o := range all {
 		o.fenced = before[o.row.ID].fenced
 		o.definition = definitions[o.row.ID]
 	}
-	return all, err
+	return all, nil
 }
 
 // mayBeKnownBetter reports whether a process may have seen more of a lot than

@@ -51,11 +51,14 @@ func Read(ctx context.Context, db *gorm.DB, partitions ...int) (map[int]models.O
 func known(db *gorm.DB, partitions []int) (map[int]models.Offset, error) {
 	var rows []models.StreamRecord
 	err := db.Where("partition_no IN ?", partitions).Order("partition_no").Find(&rows).Error
+	if err != nil {
+		return nil, err
+	}
 	offsets := make(map[int]models.Offset, len(rows))
 	for i := range rows {
 		offsets[rows[i].Partition] = rows[i].Offset()
 	}
-	return offsets, err
+	return offsets, nil
 }
 
 // Applied returns the id of the last applied

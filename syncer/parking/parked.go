@@ -93,6 +93,9 @@ func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next s
 	var rows []models.ParkedEvent
 	err = db.Where("campaign_id = ? AND id > ? AND discarded_at IS NULL", campaignID, after).
 		Order("id").Limit(limit + 1).Find(&rows).Error
+	if err != nil {
+		return nil, "", fmt.Errorf("parking: events of %s: %w", campaignID, err)
+	}
 	if len(rows) > limit {
 		rows = rows[:limit]
 		next = rows[limit-1].ID
@@ -104,10 +107,7 @@ func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next s
 			all.All = append(all.All, Claim{ID: rows[i].ID, Event: e, reason: rows[i].Reason})
 		}
 	}
-	if err == nil {
-		err = all.classify(db)
-	}
-	if err != nil {
+	if err := all.classify(db); err != nil {
 		return nil, "", fmt.Errorf("parking: events of %s: %w", campaignID, err)
 	}
 	return all, next, nil

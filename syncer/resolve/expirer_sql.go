@@ -54,12 +54,15 @@ func lock(tx *gorm.DB, lots []heldLot) error {
 		strings.TrimPrefix(strings.Repeat("OR (campaign_id = ? AND shard = ?) ", len(lots)), "OR ") + sqlstore.ForUpdate(tx)
 	var locked []heldLot
 	err := tx.Raw(query, args...).Scan(&locked).Error
+	if err != nil {
+		return err
+	}
 	for i := range locked {
 		if l := at[locked[i].id()]; l != nil {
 			l.Seq = locked[i].Seq
 		}
 	}
-	return err
+	return nil
 }
 
 const walkColumns = "id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects," +
@@ -78,6 +81,9 @@ func walk(tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldCl
 	query, args := walkQuery(tx, lots, share)
 	var claims []heldClaim
 	err = tx.Raw(query, args...).Scan(&claims).Error
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range claims {
 		l := at[c.LotID()]
 		if l.DueMs != nil {
@@ -94,7 +100,7 @@ func walk(tx *gorm.DB, lots []heldLot, share int, now time.Time) (ended []heldCl
 			ended = append(ended, c)
 		}
 	}
-	return ended, err
+	return ended, nil
 }
 
 // walkQuery reads one claim more than share of each lot, without those that

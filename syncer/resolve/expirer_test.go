@@ -278,3 +278,16 @@ func TestExpirer_ClaimsOfOneSeqAllExpire(t *testing.T) {
 		requireSame(h, id)
 	}
 }
+
+func TestExpirer_AReadThatFailsIsAnError(t *testing.T) {
+	t.Parallel()
+	h, ms := clocked(t, syncertest.OpenServer(t))
+	id := h.Create(10, func(c *models.Campaign) { c.HoldForMs, c.Shards = 60_000, 2 })
+	require.NoError(t, h.Load(models.ShardID(id, 1)))
+	h.Take(models.ShardID(id, 1), syncertest.Asks("u", 2)...)
+	h.Exec("ALTER TABLE claims MODIFY shard VARCHAR(20)")
+	h.Exec("UPDATE claims SET shard = '1x'") // a 1 to MySQL
+	ms.Add(time.Minute.Milliseconds())
+	_, err := expirer(h, 10).Expire(t.Context())
+	require.ErrorContains(t, err, "1x")
+}

@@ -180,10 +180,13 @@ func (a *application) readLots() error {
 	err := a.tx.Table("lots").Where("campaign_id IN ?", ids).Select("campaign_id, shard, archived_claims > 0 AS is_archived," +
 		" (SELECT hold_for_ms FROM definitions d WHERE d.campaign_id = lots.campaign_id) AS hold_for_ms," +
 		" CASE WHEN redis_total > total THEN redis_total ELSE total END - claimed AS free, lost_units AS lost").Scan(&rows).Error
+	if err != nil {
+		return err
+	}
 	for _, row := range rows {
 		a.lots[row.Lot] = row
 	}
-	return err
+	return nil
 }
 
 func (a *application) split() (claims, moves []*models.RawEvent) {

@@ -68,8 +68,11 @@ func (a *application) definitionsOf(ids []string) (map[string]*models.Definition
 	}
 	var rows []*models.Definition
 	err := a.tx.Select("campaign_id, version, created_at").Where("campaign_id IN ?", ids).Find(&rows).Error
+	if err != nil {
+		return nil, err
+	}
 	for _, d := range rows {
 		known[d.CampaignID] = d
 	}
-	return known, err
+	return known, nil
 }

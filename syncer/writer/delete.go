@@ -51,6 +51,9 @@ func (a *application) dropEarlier() error {
 		ids[e.CampaignID] = true
 	}
 	known, err := a.definitionsOf(slices.Collect(maps.Keys(ids)))
+	if err != nil {
+		return err
+	}
 	a.earlier = make(map[*models.RawEvent]bool)
 	for _, e := range made {
 		k := known[e.CampaignID]
@@ -59,7 +62,7 @@ func (a *application) dropEarlier() error {
 		}
 	}
 	a.ofLots = slices.DeleteFunc(slices.Clone(a.b.lots), func(e *models.RawEvent) bool { return a.earlier[e] })
-	return err
+	return nil
 }
 
 func madeMs(e *models.RawEvent) int64 {

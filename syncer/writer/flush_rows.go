@@ -77,12 +77,15 @@ func (a *application) findLocked(lots []adder.Lot) error {
 		return nil
 	}
 	free, err := lockFree(a.tx, lots)
+	if err != nil {
+		return err
+	}
 	for _, lot := range lots {
 		if !free[lot] {
 			a.waiting[lot] = nil
 		}
 	}
-	return err
+	return nil
 }
 
 // lockFree locks the lots that are not
@@ -96,6 +99,9 @@ func lockFree(tx *gorm.DB, lots []adder.Lot) (free map[adder.Lot]bool, err error
 	err = tx.Table("lots").Where("id IN ?", ids).Order("id").
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked}).
 		Pluck("id", &unlocked).Error
+	if err != nil {
+		return nil, err
+	}
 	found := make(map[string]bool, len(unlocked))
 	for _, id := range unlocked {
 		found[id] = true
@@ -103,7 +109,7 @@ func lockFree(tx *gorm.DB, lots []adder.Lot) (free map[adder.Lot]bool, err error
 	for _, lot := range lots {
 		free[lot] = found[lot.ID()] && found[lot.CampaignID]
 	}
-	return free, err
+	return free, nil
 }
 
 // addToLots adds flushes to lots and to

@@ -46,10 +46,13 @@ func (a *application) lockHolds() error {
 	}
 	var locked []models.HoldCursor
 	err = a.tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where(these).Find(&locked).Error
+	if err != nil {
+		return err
+	}
 	for _, c := range locked {
 		a.heldUpto[adder.Lot{CampaignID: c.CampaignID, Shard: c.Shard}] = c.Seq
 	}
-	return err
+	return nil
 }
 
 // putDues writes hold_dues for claims that the expirer's cursor may miss:

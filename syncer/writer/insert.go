@@ -98,6 +98,9 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 	var known []models.ClaimRow
 	err = a.tx.Select(models.ClaimIdentity).Where("id IN ?", idsOf(rows)).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Find(&known).Error
+	if err != nil {
+		return nil, err
+	}
 	there := make(map[string]models.ClaimRow)
 	for i := range known {
 		there[known[i].ID] = known[i]
@@ -116,7 +119,7 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 			a.park(r, parkedID, fmt.Sprintf("a different claim has this id: seq %d of %s", k.Seq, k.CampaignID))
 		}
 	}
-	return left, err
+	return left, nil
 }
 
 func (a *application) remove(ids map[string]bool) error {

@@ -83,8 +83,11 @@ func (a *application) withoutPacket(ids []any) (without map[string]bool, err err
 	var owned []string
 	err = a.tx.Model(&models.PacketRow{}).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
 		Where("claim_id IN ?", ids).Pluck("claim_id", &owned).Error
+	if err != nil {
+		return nil, err
+	}
 	for _, id := range owned {
 		delete(without, id)
 	}
-	return without, err
+	return without, nil
 }
