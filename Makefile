@@ -95,7 +95,7 @@ docs-index: ## write docs/llms.txt, an index of all pages
 api-docs: ## write docs/api from the documents that the service shows
 	DIBS_WRITE=1 go test -count=1 -run DocsAPI ./internal/apilint
 
-# What `dibs --version` tells.
+# What `dibs --version` prints.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
 DATE    ?= $(shell date -u +%Y-%m-%dT%H:%M:%SZ)

@@ -33,9 +33,9 @@ type Log interface {
 	// Begin starts the next turn of a partition's
 	// reader, whose first read follows at.
 	Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error)
-	// Room waits until entries fit, and returns how many do. It fails
+	// Free waits until entries fit, and returns how many do. It fails
 	// when the turn or ctx ends.
-	Room(ctx context.Context, partition int, turn int64) (int, error)
+	Free(ctx context.Context, partition int, turn int64) (int, error)
 	// Add adds the next read. It fails when the turn is over.
 	Add(read *models.StreamRead) error
 	// Positions returns recent offsets, newest first.

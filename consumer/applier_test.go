@@ -51,7 +51,7 @@ func (l *memoryLog) Begin(_ context.Context, partition int) (turn int64, at mode
 	return l.turns[partition], at, nil
 }
 
-func (l *memoryLog) Room(ctx context.Context, _ int, _ int64) (int, error) { return 100, ctx.Err() }
+func (l *memoryLog) Free(ctx context.Context, _ int, _ int64) (int, error) { return 100, ctx.Err() }
 
 func (l *memoryLog) Add(read *models.StreamRead) error {
 	l.mu.Lock()

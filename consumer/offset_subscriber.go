@@ -130,7 +130,7 @@ func (r *offsetReader) turn(ctx context.Context) error {
 		return err
 	}
 	for at := offset; ; {
-		free, err := r.cfg.Log.Room(ctx, r.partition, turn)
+		free, err := r.cfg.Log.Free(ctx, r.partition, turn)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errTurn, err)
 		}

@@ -19,7 +19,7 @@ const (
 // runs apart from the flushes, which must not wait for a stalled Redis.
 type OffsetSignal struct {
 	scripts *Scripts
-	wake    chan struct{} // has a token after Tell
+	wake    chan struct{} // has a token after Publish
 	stop    func()
 
 	mu      sync.Mutex
@@ -70,8 +70,8 @@ func (s *OffsetSignal) signal() bool {
 	return true
 }
 
-// Tell publishes offsets soon. It is safe for concurrent use.
-func (s *OffsetSignal) Tell(offsets map[int]models.Offset) {
+// Publish sends offsets soon. It is safe for concurrent use.
+func (s *OffsetSignal) Publish(offsets map[int]models.Offset) {
 	s.mu.Lock()
 	maps.Copy(s.offsets, offsets)
 	s.mu.Unlock()

@@ -183,7 +183,7 @@ func (l *lane) load() error {
 	return err
 }
 
-// unlessOther forgets a campaign that was deleted, and perhaps made anew.
+// unlessOther forgets a campaign that was deleted, and perhaps made again.
 func (l *lane) unlessOther(now lua.Meta, err error) error {
 	isGone := errors.Is(err, models.ErrNotFound)
 	if !isGone && (err != nil || now.MadeMs == l.meta.MadeMs) {

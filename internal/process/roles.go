@@ -245,7 +245,7 @@ func (s *Stack) runConsumer(ctx context.Context) error {
 	defer signal.Stop()
 	log, err := writer.New(writer.Config{
 		DB: s.DB, Partitions: s.Config.Partitions, FlushSize: s.Config.FlushSize, FlushInterval: s.Config.FlushInterval,
-		Applied: signal.Tell, Logger: s.Logger, Registerer: s.Registry, Tracer: s.tracer,
+		Applied: signal.Publish, Logger: s.Logger, Registerer: s.Registry, Tracer: s.tracer,
 	})
 	if err != nil {
 		return err

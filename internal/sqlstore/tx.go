@@ -22,7 +22,7 @@ func InSnapshot(ctx context.Context, db *gorm.DB, read func(tx *gorm.DB) error) 
 }
 
 // InTx runs change in a transaction, and retries it as Retry does:
-// change runs anew each time.
+// change runs again each time.
 func InTx(ctx context.Context, db *gorm.DB, change func(tx *gorm.DB) error) error {
 	return Retry(ctx, func() error { return db.WithContext(ctx).Transaction(change) })
 }

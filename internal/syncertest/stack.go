@@ -181,7 +181,7 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 		require.NoError(t, err)
 	}
 	for more := true; more; {
-		capacity, err := w.Room(t.Context(), partition, turn)
+		capacity, err := w.Free(t.Context(), partition, turn)
 		require.NoError(t, err)
 		at, more = applySome(t, rdb, w, &models.StreamRead{Partition: partition, Turn: turn, Upto: at}, capacity)
 	}

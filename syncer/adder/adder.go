@@ -126,9 +126,9 @@ func (c *cell) reset() {
 	c.freed = make(chan struct{})
 }
 
-// Room waits for free capacity in a cell, and returns how many entries
+// Free waits for free capacity in a cell, and returns how many entries
 // fit. Errors: ErrTurn, and the cause why ctx ended.
-func (a *Adder) Room(ctx context.Context, partition int, turn int64) (int, error) {
+func (a *Adder) Free(ctx context.Context, partition int, turn int64) (int, error) {
 	c := &a.cells[partition]
 	for {
 		free, freed, err := c.free(turn)

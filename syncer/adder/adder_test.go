@@ -41,7 +41,7 @@ func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 		turn := a.Begin(p, start)
 		readers.Go(func() {
 			for n, at := 0, start; n < reads; n++ {
-				room, err := a.Room(t.Context(), p, turn)
+				room, err := a.Free(t.Context(), p, turn)
 				if err != nil {
 					t.Error(err)
 					return
@@ -104,7 +104,7 @@ func TestAdder_RefusesOlderTurns(t *testing.T) {
 	second := a.Begin(0, start)
 	require.Zero(t, a.Sum().Entries, "the cell is emptied")
 	require.ErrorIs(t, a.Add(read(0, first, events, upto)), adder.ErrTurn)
-	_, err := a.Room(t.Context(), 0, first)
+	_, err := a.Free(t.Context(), 0, first)
 	require.ErrorIs(t, err, adder.ErrTurn)
 	a.End(0, first)
 	require.NoError(t, a.Add(read(0, second, events, upto)), "the end of an older turn does not end this one")
@@ -121,13 +121,13 @@ func TestAdder_AFullCellStopsItsReaderAlone(t *testing.T) {
 	events, upto := claims("c", start, 10)
 	require.NoError(t, a.Add(read(0, turn, events, upto)))
 	require.True(t, a.Sum().IsFull)
-	room, err := a.Room(t.Context(), 1, other)
+	room, err := a.Free(t.Context(), 1, other)
 	require.NoError(t, err)
 	require.Equal(t, 10, room)
 
 	waited := make(chan int)
 	go func() {
-		room, _ := a.Room(t.Context(), 0, turn)
+		room, _ := a.Free(t.Context(), 0, turn)
 		waited <- room
 	}()
 	require.Len(t, a.SumThenReset(), 1)

@@ -95,7 +95,7 @@ func TestOffset_ARestoredMySQLReadsOnFromItsOffset(t *testing.T) {
 		for name, notices := range map[string]func() bool{
 			"it reads on": func() bool { return f.add(events[30:]...) != nil },
 			"the stream is idle": func() bool {
-				_, err := w.Room(t.Context(), 0, f.turn)
+				_, err := w.Free(t.Context(), 0, f.turn)
 				return errors.Is(err, adder.ErrTurn)
 			},
 		} {

@@ -89,10 +89,10 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	return w.adder.Begin(partition, at), at, nil
 }
 
-// Room waits until entries of a partition fit, and returns how many do.
+// Free waits until entries of a partition fit, and returns how many do.
 // Errors: adder.ErrTurn, and the cause why ctx ended.
-func (w *Writer) Room(ctx context.Context, partition int, turn int64) (int, error) {
-	return w.adder.Room(ctx, partition, turn)
+func (w *Writer) Free(ctx context.Context, partition int, turn int64) (int, error) {
+	return w.adder.Free(ctx, partition, turn)
 }
 
 // Add adds a read that follows the last one, and
