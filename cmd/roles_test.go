@@ -138,7 +138,7 @@ func TestSignalsEndAServiceWell(t *testing.T) {
 			said := &testenv.Buffer{}
 			child := exec.Command(self, "serve")
 			child.Env = []string{
-				"DIBS_HTTP_ADDR=" + addr, "DIBS_DATA_DIR=" + folder, "DIBS_SHUTDOWN_TIMEOUT=10s", "DIBS_FLUSH_INTERVAL=1m", "GORACE=exitcode=66",
+				"DIBS_HTTP_ADDR=" + addr, "DIBS_DATA_DIR=" + folder, "DIBS_SHUTDOWN_TIMEOUT=10s", "DIBS_FLUSH_INTERVAL=1m", "GORACE=exitcode=66 atexit_sleep_ms=50",
 			}
 			child.Stdout, child.Stderr = said, said
 			require.NoError(t, child.Start())
