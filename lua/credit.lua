@@ -4,8 +4,8 @@
 --
 -- KEYS[1] state   hash    definition and counters of the shard
 -- KEYS[2] stream  stream  the claim stream of the partition
--- KEYS[3] moves   zset    moves credited to this load in the last hour, by
---                         time; the state has their number
+-- KEYS[3] moves   zset    the last 10,000 moves credited to this load, in
+--                         order; the state has their number
 -- KEYS[4] signals hash    of the partition, see away.lua
 --
 -- ARGV[1] epoch  of the load, by MySQL
@@ -20,7 +20,7 @@
 --   {3} another load; untouched
 local state_key, stream_key, moves_key, signals_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local from, units, move = ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local KEPT_MS = 3600000 -- callers read seconds ago that MySQL lacks it
+local KEPT = 10000 -- callers read seconds ago that MySQL lacks it; a clock may jump
 
 -- include away.lua
 
@@ -42,7 +42,7 @@ if epoch ~= tonumber(ARGV[1]) then return {3} end
 -- deleted by hand: the credits are unknown
 if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end
 if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
-local now_ms = math.floor(redis.call('TIME')[1] * 1000)
+local newest = redis.call('ZREVRANGE', moves_key, 0, 0, 'WITHSCORES')[2] or 0
 
 -- Writes. None after the first can fail.
 local made_ms = redis.call('HGET', state_key, 'made_ms')
@@ -53,8 +53,8 @@ redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '
   '","campaign_id":"' .. campaign_id .. '","shard":' .. number .. ',"peer":' .. from .. ',"move":"' .. move ..
   '","quantity":' .. ARGV[3] .. ',"epoch":' .. ARGV[1] ..
   (made_ms and ',"made_ms":' .. made_ms or '') .. ',"at":"' .. ARGV[5] .. '"}')
-redis.call('ZADD', moves_key, now_ms, move)
-redis.call('ZREMRANGEBYSCORE', moves_key, '-inf', now_ms - KEPT_MS)
+redis.call('ZADD', moves_key, newest + 1, move)
+redis.call('ZREMRANGEBYRANK', moves_key, 0, -KEPT - 1)
 redis.call('HSET', state_key, 'total', string.format('%.0f', total + units), 'ups', ups + 1,
   'moves', redis.call('ZCARD', moves_key))
 if from ~= '0' then redis.call('HSET', state_key, 'in', string.format('%.0f', came + units)) end
