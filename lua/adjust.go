@@ -62,9 +62,5 @@ func (s *Scripts) adjustCall(c *models.Campaign, d *models.Definition) (call, er
 	}
 	k := s.KeysOf(c.ID)
 	args := append([]any{c.Version, ChangeID(c), s.atText(), s.serverNow()}, fixed(c)...)
-	pause := ""
-	if c.PauseID != nil {
-		pause = *c.PauseID
-	}
-	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, encoded, pause), definition(c)...)}, nil
+	return call{[]string{k.State, k.Stream, k.Signals}, append(append(args, encoded), definition(c)...)}, nil
 }

@@ -14,17 +14,16 @@
 -- ARGV[5..12] pairs of a field of state that never changes and its value;
 --             another value is damage
 -- ARGV[13]   definition  of the campaign, as JSON
--- ARGV[14]   pause_id    the definition's last pause, see pause.lua;
---                        a later one keeps the lot paused
--- ARGV[15..] pairs of a field of state and its new value.
---            New limits count claims from now on
+-- ARGV[14..] pairs of a field of state and its new value.
+--            New limits count claims from now on. A pause later
+--            than known_pause keeps the lot paused, see pause.lua
 --
 -- Reply {0} adjusted · {1} the lot is away: only the stream has it
 --   {2, which} damaged: the key of that number
 --   {3} this version or a newer one is here; this one was appended again
 --   {4} later: it is being loaded; unchanged
 local state_key, stream_key, signals_key = KEYS[1], KEYS[2], KEYS[3]
-local version, FIXED, DEFINITION, PAUSE, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14, 15
+local version, FIXED, DEFINITION, FIRST_PAIR = tonumber(ARGV[1]), 5, 13, 14
 
 local state_type = redis.call('TYPE', state_key)['ok']
 local stream_type = redis.call('TYPE', stream_key)['ok']
@@ -110,7 +109,7 @@ for _, name in ipairs(crossed) do
 end
 redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, FIRST_PAIR))
 redis.call('HSET', state_key, 'limits', table.concat(limits, ';'))
-if counts[10] and counts[10] <= ARGV[PAUSE] then
+if counts[10] and counts[10] <= new.known_pause then
   redis.call('HDEL', state_key, 'pause')
 elseif counts[10] and new.status == 'open' then
   redis.call('HSET', state_key, 'status', 'paused')

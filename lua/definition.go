@@ -15,7 +15,11 @@ func fixed(c *models.Campaign) []any {
 // definition is the changeable part of a campaign's state. Push changes
 // the total of packets. Debit and Credit change that of a shard.
 func definition(c *models.Campaign) []any {
-	fields := []any{"status", string(c.Status)}
+	pause := ""
+	if c.PauseID != nil {
+		pause = *c.PauseID
+	}
+	fields := []any{"status", string(c.Status), "known_pause", pause}
 	fields = append(fields, "per_user", c.PerUser, "per_user_per_day", c.PerUserPerDay, "limits", formatLimits(c.Limits))
 	fields = append(fields, "starts_at_ms", unixMs(c.StartsAt), "ends_at_ms", unixMs(c.EndsAt), "low_stock_at", c.LowStockAt)
 	if c.Kind != models.KindPacket && !models.IsShardID(c.ID) {

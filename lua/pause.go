@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -18,6 +19,8 @@ type Pause struct {
 	ID        string // a UUIDv7, so a later one is greater
 	Actor     string // who paused
 	RequestID string // by which request
+	// MadeMs is when campaigns were made, by id, for lots that Redis lacks.
+	MadeMs map[string]int64
 }
 
 // Pause pauses lots, those that are away before they are loaded, and appends
@@ -38,7 +41,7 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 			return errs
 		}
 		k := s.KeysOf(id)
-		calls[i] = call{[]string{k.State, k.Stream}, []any{p.ID, event.ID, payload}}
+		calls[i] = call{[]string{k.State, k.Stream}, []any{p.ID, event.ID, payload, p.MadeMs[campaignID]}}
 	}
 	for i, a := range s.runPipelined(ctx, "pause", calls) {
 		switch {
@@ -51,6 +54,34 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 		}
 	}
 	return errs
+}
+
+// LastPause returns the latest pause that lots or their definitions have, ""
+// for none, and when their campaigns were made. Lots that do not answer count
+// as none.
+func (s *Scripts) LastPause(ctx context.Context, ids []string) (latest string, madeMs map[string]int64) {
+	cmds := make([]*redis.SliceCmd, len(ids))
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for i, id := range ids {
+			cmds[i] = p.HMGet(ctx, s.KeysOf(id).State, "pause", "known_pause", "made_ms")
+		}
+		return nil
+	})
+	madeMs = make(map[string]int64)
+	for i, cmd := range cmds {
+		if cmd.Err() != nil {
+			continue
+		}
+		for _, field := range cmd.Val()[:2] {
+			pause, _ := field.(string)
+			latest = max(latest, pause)
+		}
+		made, _ := cmd.Val()[2].(string)
+		if ms, err := strconv.ParseInt(made, 10, 64); err == nil {
+			madeMs[models.CampaignIDOf(ids[i])] = ms
+		}
+	}
+	return latest, madeMs
 }
 
 // Pauses returns the latest pause of a campaign's lots, "" for none or one

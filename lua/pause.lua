@@ -9,6 +9,8 @@
 -- ARGV[1] pause_id  the same for each lot of a campaign; later ones are greater
 -- ARGV[2] event_id
 -- ARGV[3] event  its JSON
+-- ARGV[4] made_ms  when the campaign was made, where the lot does not say it;
+--                  0: unknown
 --
 -- Reply {0} paused, or was by this pause
 --   {1} the campaign is closed, untouched
@@ -25,7 +27,8 @@ if fields[2] == ARGV[1] then return {0} end
 
 -- Writes. None after the first can fail.
 local event = ARGV[3]
-if fields[4] then event = string.gsub(event, '}$', ',"made_ms":' .. fields[4] .. '}') end
+local made_ms = fields[4] or ARGV[4]
+if made_ms ~= '0' then event = string.gsub(event, '}$', ',"made_ms":' .. made_ms .. '}') end
 redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[2], 'metadata', '', 'payload', event)
 if fields[1] then redis.call('HSET', state_key, 'status', 'paused', 'pause', ARGV[1]) end
 if fields[3] then redis.call('HSET', state_key, 'token', 'pause', 'token_ms', 0) end

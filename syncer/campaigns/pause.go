@@ -2,8 +2,10 @@ package campaigns
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,7 +30,7 @@ func (r *Repository) Pause(ctx context.Context, id string) (models.Campaign, err
 	if err != nil {
 		return models.Campaign{}, fmt.Errorf("campaigns: pause %s: %w", id, err)
 	}
-	if err := errors.Join(r.pause(ctx, ids)...); err != nil {
+	if err := errors.Join(r.pause(ctx, ids, known{})...); err != nil {
 		return models.Campaign{}, err
 	}
 	return models.Campaign{
@@ -55,13 +57,37 @@ func (r *Repository) heldLots(ctx context.Context, id string) (lua.State, []stri
 	return st, models.ShardIDs(id, st.Meta.Shards), err
 }
 
-func (r *Repository) pause(ctx context.Context, lots []string) []error {
-	id, err := uuid.NewV7()
+// known is what MySQL says of the campaigns to be paused, if it answers.
+type known struct {
+	pause  string           // the latest
+	madeMs map[string]int64 // when each was made
+}
+
+func (r *Repository) pause(ctx context.Context, lots []string, k known) []error {
+	latest, madeMs := r.sender.scripts.LastPause(ctx, lots)
+	id, err := pauseAfter(max(latest, k.pause))
 	if err != nil {
 		return []error{fmt.Errorf("campaigns: %w", err)}
 	}
+	maps.Copy(madeMs, k.madeMs)
 	who := caller.Of(ctx)
-	return r.sender.scripts.Pause(ctx, lots, &lua.Pause{ID: id.String(), Actor: who.Actor, RequestID: who.RequestID})
+	return r.sender.scripts.Pause(ctx, lots, &lua.Pause{ID: id, Actor: who.Actor, RequestID: who.RequestID, MadeMs: madeMs})
+}
+
+// pauseAfter makes the id of a pause after the latest one, which a
+// process whose clock is ahead may have made.
+func pauseAfter(latest string) (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", err
+	}
+	before, err := uuid.Parse(latest)
+	if err == nil && latest >= id.String() {
+		var next [8]byte // the first 6 bytes are the time
+		binary.BigEndian.PutUint64(next[:], binary.BigEndian.Uint64(before[:8])+1<<16)
+		copy(id[:6], next[:6])
+	}
+	return id.String(), nil
 }
 
 // PauseAll pauses all open campaigns in Redis and returns the ids of
@@ -69,7 +95,7 @@ func (r *Repository) pause(ctx context.Context, lots []string) []error {
 // is false. The others take no claims without MySQL, but are open
 // afterwards. Errors are Redis'; the others are paused.
 func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paused []string, isAll bool, err error) {
-	lots, isAll := r.openLots(ctx, mysqlFor)
+	lots, k, isAll := r.openLots(ctx, mysqlFor)
 	if !isAll {
 		lots, err = r.sender.scripts.Held(ctx)
 		if err != nil {
@@ -88,7 +114,7 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 		lots = slices.Compact(lots)
 	}
 	var failed []error
-	for i, err := range r.pause(ctx, lots) {
+	for i, err := range r.pause(ctx, lots, k) {
 		switch {
 		case err == nil:
 			paused = append(paused, models.CampaignIDOf(lots[i]))
@@ -102,22 +128,25 @@ func (r *Repository) PauseAll(ctx context.Context, mysqlFor time.Duration) (paus
 
 // openLots returns the lots of open campaigns.
 // isKnown is false if MySQL does not answer.
-func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots []string, isKnown bool) {
+func (r *Repository) openLots(ctx context.Context, within time.Duration) (lots []string, k known, isKnown bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var open []struct {
-		CampaignID string
-		Shards     int
-	}
-	err := r.db.WithContext(ctx).Table("definitions").Select("campaign_id, shards").
+	var open []models.Definition
+	err := r.db.WithContext(ctx).Table("definitions").Select("campaign_id, shards, pause_id, created_at").
 		Where("status = ?", models.StatusOpen).Find(&open).Error
 	if err != nil {
-		return nil, false
+		return nil, known{}, false
 	}
-	for _, c := range open {
-		lots = append(lots, models.ShardIDs(c.CampaignID, c.Shards)...)
+	k.madeMs = make(map[string]int64, len(open))
+	for i := range open {
+		d := &open[i]
+		lots = append(lots, models.ShardIDs(d.CampaignID, d.Shards)...)
+		k.madeMs[d.CampaignID] = d.CreatedAt.UnixMilli()
+		if d.PauseID != nil {
+			k.pause = max(k.pause, *d.PauseID)
+		}
 	}
-	return lots, true
+	return lots, k, true
 }
 
 func (r *Repository) awaitPauses(ctx context.Context, c *models.Campaign) error {

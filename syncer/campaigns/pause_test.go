@@ -8,8 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/caller"
+	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/internal/syncertest"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 )
@@ -126,6 +128,67 @@ func TestPause_ARestoredMySQLKnowsTheLastWord(t *testing.T) {
 		require.Equal(t, models.StatusOpen, h.Campaign(id).Status)
 		paused(h, id, false)
 	}
+}
+
+// One process paused the campaign while its clock was an hour ahead,
+// and another pauses it after it was opened.
+func TestPause_OfAProcessWhoseClockIsBehindHolds(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	for name, pause := range map[string]func(id string) error{
+		"one": func(id string) error {
+			_, err := repo.Pause(t.Context(), id)
+			return err
+		},
+		"all, with MySQL": func(id string) error {
+			require.NoError(t, h.Redis.Del(t.Context(), h.Scripts.KeysOf(id).State).Err())
+			_, _, err := repo.PauseAll(t.Context(), time.Second)
+			return err
+		},
+	} {
+		id := h.Create(10, nil)
+		h.Sync()
+		ahead := sqlstore.FirstIDAt(time.Now().Add(time.Hour)) + "-7000-8000-000000000000"
+		require.NoError(t, h.Scripts.Pause(t.Context(), []string{id}, &lua.Pause{ID: ahead})[0])
+		h.Sync()
+		_, err := repo.Change(t.Context(), id, models.Change{Status: new(models.StatusOpen)})
+		require.NoError(t, err)
+		h.Sync()
+		require.NoError(t, pause(id))
+		h.Sync()
+		require.Equal(t, models.StatusPaused, h.Campaign(id).Status, name)
+		_, err = repo.Change(t.Context(), id, models.Change{PerUser: new(int64(5))})
+		require.NoError(t, err)
+		require.NoError(t, h.Load(id))
+		paused(h, id, true)
+	}
+}
+
+// A shard that Redis lacks is paused by the stream alone, which says of
+// which campaign: a later one may have its id.
+func TestPause_SaysWhenItsCampaignWasMade(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	repo := syncertest.NewCampaigns(t, h.DB, h.Scripts)
+	id := h.Create(100, func(c *models.Campaign) { c.Shards = 2 })
+	require.NoError(t, h.Load(models.ShardID(id, 1)))
+	h.Sync()
+	require.NoError(t, h.Redis.Del(t.Context(), h.Scripts.KeysOf(models.ShardID(id, 2)).State).Err())
+	_, err := repo.Pause(t.Context(), id)
+	require.NoError(t, err)
+	made := map[int]int64{}
+	entries, err := h.Scripts.Entries(t.Context(), 0, lua.EntryID{}, 1000)
+	require.NoError(t, err)
+	for i := range entries {
+		e, err := models.DecodeEvent([]byte(entries[i].Payload))
+		require.NoError(t, err)
+		if e.Type == models.EventCampaignPaused {
+			made[e.Shard] = e.MadeMs
+		}
+	}
+	at := h.Campaign(id).CreatedAt.UnixMilli()
+	require.Equal(t, map[int]int64{1: at, 2: at}, made)
 }
 
 // A campaign that is not in Redis is paused by the stream alone.
