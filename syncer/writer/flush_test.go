@@ -59,6 +59,24 @@ func TestWriter_CloseGivesUpAtItsDeadline(t *testing.T) {
 	require.True(t, new(offsets[0]).IsStart())
 }
 
+func TestWriter_CloseWaitsForNoMySQLThatHangsWhileNothingIsPending(t *testing.T) {
+	t.Parallel()
+	server, db := sqlServer(t)
+	pool, err := db.DB()
+	require.NoError(t, err)
+	clock := clockwork.NewFakeClock()
+	w := startTuned(t, writer.Config{DB: db}, writer.Tuning{Clock: clock})
+	newFeed(t, db, w, 0)
+	require.NoError(t, clock.BlockUntilContext(t.Context(), 1))
+	pause(t, server, db)
+	require.Eventually(t, func() bool { return pool.Stats().InUse == 0 }, time.Minute, time.Millisecond)
+	clock.Advance(2 * time.Second)
+	require.Eventually(t, func() bool { return pool.Stats().InUse > 0 }, time.Minute, time.Millisecond, "it compares offsets")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, w.Close(ctx))
+}
+
 // A flush of many campaigns makes the next one wait, at most half a
 // second. A flush of one campaign ends that.
 func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {

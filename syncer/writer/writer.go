@@ -125,15 +125,24 @@ func (w *Writer) isClosing() bool {
 func (w *Writer) run(ctx context.Context) {
 	defer close(w.stopped)
 	defer w.abort(nil)
+	idle, stop := context.WithCancel(ctx) // Close waits for flushes alone
+	defer stop()
+	go func() {
+		select {
+		case <-w.closing:
+		case <-idle.Done():
+		}
+		stop()
+	}()
 	for w.due() {
 		now := w.clock.Now()
 		if !now.Before(w.checkAt) {
 			w.checkAt = now.Add(checkOffsets)
-			w.endMoved(ctx)
+			w.endMoved(idle)
 			continue
 		}
 		if !now.Before(w.waitAt) {
-			w.addWaiting(ctx)
+			w.addWaiting(idle)
 			continue
 		}
 		if taken := w.adder.SumThenReset(); len(taken) > 0 {
