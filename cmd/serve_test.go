@@ -44,6 +44,22 @@ func TestServeIsAWholeDibs(t *testing.T) {
 	require.Empty(t, got.stdout)
 }
 
+// Spans that no collector takes are given up at the deadline of the stop.
+func TestACollectorThatHangsHoldsUpNoStop(t *testing.T) {
+	t.Parallel()
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, silent.Close()) }()
+	serve := start(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String(), "DIBS_SHUTDOWN_TIMEOUT=1s"}, "serve")
+	serve.post("/campaigns", coupon)
+	serve.post("/campaigns/spring/claims", `{"user_id":"ada"}`, "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	serve.synced("spring", 1)
+	started := time.Now()
+	got := serve.stop()
+	require.Equal(t, cmd.ExitOK, got.code, got.stderr)
+	require.Less(t, time.Since(started), 2*time.Second)
+}
+
 // Each would have a Redis of its own, and sell the same units.
 func TestASecondServeOfAFolderIsRefused(t *testing.T) {
 	t.Parallel()

@@ -44,9 +44,14 @@ func (s *Stack) share() time.Duration { return s.Config.ShutdownTimeout / 3 }
 // drainContext is for work after ctx ended: it lasts for a share, or until
 // the deadline.
 func (s *Stack) drainContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	until := time.Now().Add(s.share())
+	return context.WithDeadline(context.WithoutCancel(ctx), s.before(s.share()))
+}
+
+// before is the time in d, or the deadline if that is earlier.
+func (s *Stack) before(d time.Duration) time.Time {
+	until := time.Now().Add(d)
 	if end := s.end.Load(); end != nil && end.Before(until) {
 		until = *end
 	}
-	return context.WithDeadline(context.WithoutCancel(ctx), until)
+	return until
 }

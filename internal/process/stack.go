@@ -135,7 +135,7 @@ func (s *Stack) openTraces(ctx context.Context) error {
 	}
 	s.tracer = tracing.New(provider)
 	s.closers = append(s.closers, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithDeadline(context.Background(), s.before(2*time.Second))
 		defer cancel()
 		_ = provider.Shutdown(ctx) // losses are logged
 	})
