@@ -351,6 +351,26 @@ func TestCampaigns_AChangeForAnotherVersionIsRefused(t *testing.T) {
 	})
 }
 
+// The clock of the process is an hour ahead of Redis'. A limit that is
+// set while the campaign is not in Redis holds for the next claim.
+func TestCampaigns_ANewLimitStartsByTheClockOfClaims(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	behind, err := lua.New(h.Redis, lua.Options{ServerClock: func() int64 { return time.Now().Add(-time.Hour).UnixMilli() }})
+	require.NoError(t, err)
+	h.Scripts = behind
+	id := h.Create(10, nil)
+	require.Equal(t, 1, h.Evict(0))
+	h.Sync()
+	limits := models.Limits{{By: models.ByUser, Per: models.PerHour, Max: 1}}
+	_, err = syncertest.NewCampaigns(t, h.DB, behind).Change(t.Context(), id, models.Change{Limits: &limits})
+	require.NoError(t, err)
+	h.Sync()
+	require.NoError(t, h.Load(id))
+	outcomes := syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("ada", ""), syncertest.Ask("ada", "")))
+	require.Equal(t, []models.Outcome{models.OutcomeClaimed, models.OutcomeLimit}, outcomes)
+}
+
 func TestCampaignsAreFoundByTextAndStatusInEachOrder(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {

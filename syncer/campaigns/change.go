@@ -31,7 +31,7 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 			return models.Campaign{}, err
 		}
 	}
-	c, err := r.change(ctx, &before, change)
+	c, err := r.change(ctx, &before, change, r.limitsFrom(ctx, change))
 	if err != nil {
 		return models.Campaign{}, err
 	}
@@ -46,6 +46,20 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 		return models.Campaign{}, fmt.Errorf("campaigns: campaign %s is changed in mysql, redis will follow: %w", id, sendErr)
 	}
 	return r.Get(ctx, id)
+}
+
+// limitsFrom is when new limits start, in ms since 1970. It is not later
+// than the clock of claims, if that answers: until then no claim would count.
+func (r *Repository) limitsFrom(ctx context.Context, change models.Change) int64 {
+	now := time.Now()
+	if change.Limits != nil {
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if redis, err := r.sender.scripts.Now(asking); err == nil && redis.Before(now) {
+			now = redis
+		}
+	}
+	return now.UnixMilli()
 }
 
 func (r *Repository) send(ctx context.Context, c *models.Campaign) error {
@@ -68,7 +82,7 @@ func (r *Repository) send(ctx context.Context, c *models.Campaign) error {
 
 // change is the transaction of a change.
 // It uses only constant fields of before.
-func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change) (c models.Campaign, err error) {
+func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change, fromMs int64) (c models.Campaign, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		made := c.Version // by an earlier try, which may have been committed
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
@@ -77,7 +91,7 @@ func (r *Repository) change(ctx context.Context, before *models.Campaign, change
 					return err
 				}
 			}
-			c, err = changeInMySQL(tx, before.ID, change, made)
+			c, err = changeInMySQL(tx, before.ID, change, fromMs, made)
 			return err
 		})
 	})
@@ -87,7 +101,7 @@ func (r *Repository) change(ctx context.Context, before *models.Campaign, change
 // changeInMySQL changes the definition. Redis still sells by an old
 // total. Until it has applied the change, redis_total keeps remaining
 // from falling below Redis' own.
-func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (models.Campaign, error) {
+func changeInMySQL(tx *gorm.DB, id string, change models.Change, fromMs, made int64) (models.Campaign, error) {
 	if err := lockCampaign(tx, id); err != nil {
 		return models.Campaign{}, err
 	}
@@ -113,7 +127,7 @@ func changeInMySQL(tx *gorm.DB, id string, change models.Change, made int64) (mo
 		return models.Campaign{}, sqlstore.Final(&models.FieldError{Field: "total", Reason: reason})
 	}
 	change.Apply(&c)
-	c.Limits.ContinueFrom(before.Limits, before.Changes+1, time.Now().UnixMilli())
+	c.Limits.ContinueFrom(before.Limits, before.Changes+1, fromMs)
 	c.StartsAt = milliseconds(c.StartsAt)
 	c.EndsAt = milliseconds(c.EndsAt)
 	if err := c.Validate(); err != nil {
