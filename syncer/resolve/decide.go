@@ -68,8 +68,9 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 			return found[0], result, err
 		}
 		r.steps.At("found")
+		at := r.now(ctx, d)
 		err = r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			if err := d.mark(found, sqlstore.Now()); err != nil {
+			if err := d.mark(found, at); err != nil {
 				return err
 			}
 			return d.write(ctx, tx, found, &r.steps)
@@ -78,6 +79,19 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 			return found[0], result, err
 		}
 	}
+}
+
+// now is the time of a decision. A reopen starts a hold, which ends by
+// Redis' clock, so it takes that if Redis answers.
+func (r *Resolver) now(ctx context.Context, d *decision) time.Time {
+	if d.event == models.EventClaimReopened {
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if now, err := r.relay.scripts.Now(asking); err == nil {
+			return now
+		}
+	}
+	return sqlstore.Now()
 }
 
 // read returns a list of one claim. It waits for a MySQL that is behind

@@ -60,6 +60,26 @@ func TestReopen_TakesBackOneRedeem(t *testing.T) {
 	})
 }
 
+// The clock of the process is an hour behind Redis', by which holds end.
+func TestReopen_AHoldStartsByTheClockOfClaims(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		h, ms := clocked(t, db)
+		ms.Add(time.Hour.Milliseconds())
+		id := h.Create(10, hold(time.Minute))
+		claim := h.Take(id, syncertest.Asks("u", 1)...)[0]
+		r := resolver(h)
+		_, err := r.Redeem(t.Context(), claim, "o")
+		require.NoError(t, err)
+		ms.Add(10 * time.Minute.Milliseconds())
+		res, err := r.Reopen(t.Context(), claim, "o", "")
+		require.NoError(t, err)
+		require.Equal(t, ms.Load()+time.Minute.Milliseconds(), res.Claim.ExpiresAt.UnixMilli())
+		h.Sync()
+		require.Zero(t, expire(h, expirer(h, 100)))
+	})
+}
+
 func TestExtend_UpToTheMost(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
