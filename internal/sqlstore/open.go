@@ -29,6 +29,7 @@ const (
 	connsSQLite     = 4
 	slowStatement   = time.Second // slower statements are logged
 	dialTimeout     = 5 * time.Second
+	signInTimes     = 6           // a sign-in may take so many times as long as a dial
 	ioTimeout       = time.Minute // for callers without a deadline
 	connLifetime    = 5 * time.Minute
 	sqliteBusyMs    = 10_000
@@ -164,7 +165,7 @@ func (c Config) openMySQL(guard func(driver.Connector) driver.Connector) (*sql.D
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: DSN: %w", ErrConfig, err)
 	}
-	pool := sql.OpenDB(guard(failover{Connector: pinned{connector, variables}, refusals: new(atomic.Int64)}))
+	pool := sql.OpenDB(guard(failover{Connector: pinned{connector, variables, signInTimes * dsn.Timeout}, refusals: new(atomic.Int64)}))
 	pool.SetMaxOpenConns(c.Conns)
 	pool.SetMaxIdleConns(c.Conns)
 	pool.SetConnMaxLifetime(connLifetime)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -91,10 +92,21 @@ type pinned struct {
 	driver.Connector
 
 	variables []variable
+	within    time.Duration // of a server that takes connections and never answers
 }
 
 // Connect makes a connection and sets its variables.
 func (p pinned) Connect(ctx context.Context) (driver.Conn, error) {
+	bounded, cancel := context.WithTimeout(ctx, p.within)
+	defer cancel()
+	c, err := p.connect(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("sqlstore: the database takes connections, but does not answer within %s: %w", p.within, err)
+	}
+	return c, err
+}
+
+func (p pinned) connect(ctx context.Context) (driver.Conn, error) {
 	c, err := p.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err

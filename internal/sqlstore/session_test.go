@@ -1,9 +1,11 @@
 package sqlstore_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,21 @@ var odd = []struct{ name, value, want string }{
 	{"max_execution_time", "500", "0"},
 	{"innodb_lock_wait_timeout", "1", "10"},
 	{"default_storage_engine", "MyISAM", "InnoDB"},
+}
+
+// A command that reads for an hour, as a migration does, ends at once.
+func TestOpen_AServerThatTakesConnectionsAndNeverAnswers(t *testing.T) {
+	t.Parallel()
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, silent.Close()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = sqlstore.Open(ctx, sqlstore.Config{
+		DSN: "root@tcp(" + silent.Addr().String() + ")/dibs?timeout=50ms", ReadTimeout: time.Hour, Logger: syncertest.Quiet(),
+	})
+	require.ErrorContains(t, err, "does not answer within 300ms")
+	require.NoError(t, ctx.Err())
 }
 
 // Otherwise claims would differ or fail on servers with other defaults, or
