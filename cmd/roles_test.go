@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -70,6 +71,28 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 }
 
 const redisAway = "redis://127.0.0.1:1"
+
+// A MySQL that takes connections and never answers is away, like any other,
+// and takes no time from the checks of Redis.
+func TestRolesStartWhileMySQLHangs(t *testing.T) {
+	t.Parallel()
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, silent.Close()) })
+	redis := testenv.Redis(t, "appendonly yes", "appendfsync always", "aof-load-truncated no")
+	environ := []string{
+		"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=root@tcp(" + silent.Addr().String() + ")/dibs", "DIBS_DURABILITY=fsync",
+	}
+	for _, role := range []string{"api", "finance"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			started := time.Now()
+			running := start(t, environ, role)
+			require.Less(t, time.Since(started), 20*time.Second)
+			require.Equal(t, cmd.ExitOK, running.stop().code)
+		})
+	}
+}
 
 func TestTheNumberOfPartitionsIsFixedByTheFirstCampaign(t *testing.T) {
 	t.Parallel()

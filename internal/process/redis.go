@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	firstCheckTimeout = 5 * time.Second // of a role that may start without Redis
+	firstCheckTimeout = 5 * time.Second // of a server, for a role that may start without it
 	laterCheckEvery   = time.Second
 	laterWarnEvery    = 30 * time.Second
 )

@@ -36,7 +36,7 @@ import (
 	"gorm.io/gorm"
 )
 
-const startTimeout = 30 * time.Second
+const startTimeout = 30 * time.Second // of a process that doesn't wait; else each check has its own
 
 // Options are what a process needs.
 type Options struct {
@@ -106,8 +106,11 @@ func Open(ctx context.Context, o Options) (*Stack, error) {
 	if err := check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
+	if !s.waits {
+		bounded, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		ctx = bounded
+	}
 	for _, open := range opening {
 		if err := open(ctx); err != nil {
 			s.Close()
@@ -212,13 +215,23 @@ func (s *Stack) openGated(ctx context.Context, setting, dsn string, check func(c
 		return config.RefuseIf(err, sqlstore.ErrConfig, setting)
 	}
 	s.use(db)
-	err = gate.Try(ctx)
+	err = s.tryGate(ctx, gate)
 	if s.waits && errors.Is(err, sqlstore.ErrAway) {
 		s.gate = gate
 		s.Logger.Warn("MySQL is away: claims of campaigns that Redis holds go on, all else waits or is refused until it is there", "error", err)
 		return nil
 	}
 	return err
+}
+
+// tryGate tries once, and not for long if it may be tried again.
+func (s *Stack) tryGate(ctx context.Context, gate *sqlstore.Gate) error {
+	if s.waits {
+		bounded, cancel := context.WithTimeout(ctx, firstCheckTimeout)
+		defer cancel()
+		ctx = bounded
+	}
+	return gate.Try(ctx)
 }
 
 func (s *Stack) openSQLite(ctx context.Context) error {
