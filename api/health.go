@@ -30,15 +30,25 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) int {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	if err := s.ready(ctx); err != nil {
+	away, err := s.readyAndAway(ctx)
+	if err != nil {
 		s.logSome.Do(func() { s.cfg.Logger.WarnContext(ctx, "not ready: claims can't be taken", slog.Any("error", err)) })
 		detail := "Claims can't be taken now. The log of the service has the cause."
-		if away := s.away(ctx); len(away) > 0 {
+		if len(away) > 0 {
 			detail = "Claims can't be taken now: " + strings.Join(away, ", ") + ". The log of the service has the cause."
 		}
 		return (&wire.Problem{Code: wire.CodeUnavailable, Detail: detail}).Write(w)
 	}
-	return writeReady(w, s.away(ctx))
+	return writeReady(w, away)
+}
+
+// readyAndAway asks both at once: they share a check of the servers, which
+// may wait for one that hangs, and probes wait for two seconds.
+func (s *Server) readyAndAway(ctx context.Context) (away []string, err error) {
+	named := make(chan []string, 1)
+	go func() { named <- s.away(ctx) }()
+	err = s.ready(ctx)
+	return <-named, err
 }
 
 func writeReady(w http.ResponseWriter, away []string) int {

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -156,6 +157,23 @@ func TestServer_ReadyNamesWhatIsAway(t *testing.T) {
 	require.Contains(t, apitest.RequireProblem(t, 503, w.Header(), w.Body.Bytes(), "unavailable").Detail, "mysql, redis partition 3")
 	require.NotContains(t, w.Body.String(), "10.0.0.1", "the route is open to everybody")
 	require.Equal(t, 200, apitest.Ask(apitest.AtHome(s.Handler()), "GET", "/healthz", "").Code)
+}
+
+// A server that hangs is waited for once: a probe that waits in vain for
+// two seconds takes the process out of service.
+func TestServer_ReadyWaitsForAServerThatHangsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		deps := apitest.NewFake().Deps()
+		wait := func() { time.Sleep(time.Second) } //nolint:forbidigo // the clock is a fake
+		deps.Ready = func(context.Context) error { wait(); return nil }
+		deps.Away = func(context.Context) []string { wait(); return []string{"mysql"} }
+		s, err := api.New(api.Config{Logger: slog.New(slog.DiscardHandler)}, deps)
+		require.NoError(t, err)
+		started := time.Now()
+		apitest.Answered(t, 200, apitest.AtHome(s.Handler()), "GET", "/readyz", "")
+		require.Equal(t, time.Second, time.Since(started))
+	})
 }
 
 func TestServer_SlowClientsAndHugeHeadersAreCutOff(t *testing.T) {
