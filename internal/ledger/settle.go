@@ -51,7 +51,7 @@ func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement,
 	if all > 0 {
 		return s, fmt.Errorf("ledger: settle: %w: %d campaigns", sqlstore.ErrShort, all)
 	}
-	if err := r.ended(ctx, &s, before); err != nil {
+	if err := r.ended(ctx, &s); err != nil {
 		return s, fmt.Errorf("ledger: settle: %w", err)
 	}
 	s.Final = len(s.Missing) == 0
@@ -59,41 +59,45 @@ func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement,
 	return s, nil
 }
 
-// ended adds what deleted campaigns returned, also of those whose id a
-// campaign has that was created later. They had no claims.
-func (r *Reader) ended(ctx context.Context, s *models.Settlement, createdBefore string) error {
+// ended adds what closed campaigns returned, in their own currency: a
+// deleted campaign has no definition, or that of a later one.
+func (r *Reader) ended(ctx context.Context, s *models.Settlement) error {
 	const query = "SELECT l.payload, COUNT(*) OVER () AS all_rows FROM (SELECT DISTINCT campaign_id FROM ledger_events) k" +
-		" JOIN ledger_events l ON l.campaign_id = k.campaign_id AND l.at >= ? AND l.at < ? AND l.type = ?" +
-		" WHERE NOT EXISTS (SELECT 1 FROM definitions d WHERE d.campaign_id = k.campaign_id AND d.created_at < ?)"
+		" JOIN ledger_events l ON l.campaign_id = k.campaign_id AND l.at >= ? AND l.at < ? AND l.type = ?"
 	var rows []struct {
 		Payload []byte
 		AllRows int
 	}
 	err := r.db.WithContext(ctx).Raw(query, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout),
-		models.EventCampaignClosed, createdBefore).Scan(&rows).Error
+		models.EventCampaignClosed).Scan(&rows).Error
 	if err != nil {
 		return err
 	}
 	if len(rows) > 0 && len(rows) != rows[0].AllRows {
-		return fmt.Errorf("%w: deleted campaigns", sqlstore.ErrShort)
+		return fmt.Errorf("%w: closed campaigns", sqlstore.ErrShort)
 	}
+	sums := make(map[models.SettlementSum]int64) // by campaign and currency
 	for _, row := range rows {
 		e, err := models.DecodeEvent(row.Payload)
 		if err != nil {
 			return err
 		}
-		sum := models.SettlementSum{CampaignID: e.CampaignID, Currency: e.Currency, Type: e.Type}
+		amount := int64(0)
 		if e.Amount != nil {
-			sum.Amount = *e.Amount
+			amount = *e.Amount
 		}
+		sums[models.SettlementSum{CampaignID: e.CampaignID, Currency: e.Currency, Type: e.Type}] += amount
+	}
+	for sum, amount := range sums {
+		sum.Amount = amount
 		s.Sums = append(s.Sums, sum)
 	}
-	slices.SortStableFunc(s.Sums, compareSums)
+	slices.SortFunc(s.Sums, compareSums)
 	return nil
 }
 
 func compareSums(x, y models.SettlementSum) int {
-	return cmp.Or(cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Type, y.Type))
+	return cmp.Or(cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Type, y.Type), cmp.Compare(x.Currency, y.Currency))
 }
 
 // settle adds the sums of some campaigns.
@@ -130,14 +134,11 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 	if err := r.decided(ctx, found, s, add); err != nil {
 		return err
 	}
-	var lines []models.SettlementSum
 	for _, sum := range sums {
-		if sum.Claims > 0 || sum.Units > 0 || sum.Amount > 0 || sum.Type == models.EventCampaignClosed {
-			lines = append(lines, *sum)
+		if sum.Claims > 0 || sum.Units > 0 || sum.Amount > 0 {
+			s.Sums = append(s.Sums, *sum)
 		}
 	}
-	slices.SortFunc(lines, compareSums)
-	s.Sums = append(s.Sums, lines...)
 	return nil
 }
 
@@ -209,24 +210,25 @@ func (r *Reader) addClaims(
 	return err
 }
 
-// decided sums the decisions about claims of some campaigns.
+// decided sums the decisions about claims of some campaigns. Extending a
+// hold moves no unit. The end of a campaign is no decision about claims.
 func (r *Reader) decided(
 	ctx context.Context, found map[string]*book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
 ) error {
 	if len(found) == 0 {
 		return nil
 	}
-	// Extending a hold moves no unit.
 	const query = "SELECT campaign_id, type, SUM(claims) AS claims, SUM(units) AS units, SUM(amount) AS amount," +
 		" COUNT(*) OVER () AS all_rows" +
-		" FROM ledger_events WHERE campaign_id IN ? AND at >= ? AND at < ? AND type <> ? GROUP BY campaign_id, type"
+		" FROM ledger_events WHERE campaign_id IN ? AND at >= ? AND at < ? AND type NOT IN ? GROUP BY campaign_id, type"
 	var sums []struct {
 		models.SettlementSum `gorm:"embedded"`
 
 		AllRows int
 	}
 	err := r.db.WithContext(ctx).Raw(query, slices.Collect(maps.Keys(found)), s.From.UTC().Format(sqlstore.TimeLayout),
-		s.To.UTC().Format(sqlstore.TimeLayout), models.EventClaimExtended).Scan(&sums).Error
+		s.To.UTC().Format(sqlstore.TimeLayout),
+		[]models.EventType{models.EventClaimExtended, models.EventCampaignClosed}).Scan(&sums).Error
 	if err != nil {
 		return err
 	}

@@ -89,9 +89,14 @@ func (d *day) park(e models.Event) {
 // decide records a decision in the ledger and the accounts.
 func (d *day) decide(e models.Event, at string) {
 	d.t.Helper()
+	d.decideIn("EUR", e, at)
+}
+
+func (d *day) decideIn(currency string, e models.Event, at string) {
+	d.t.Helper()
 	when, err := time.Parse(time.RFC3339Nano, at)
 	require.NoError(d.t, err)
-	e.V, e.ID, e.CampaignID, e.At, e.Currency = models.EventVersion, uuid.Must(uuid.NewV7()).String(), d.id, models.NewTime(when), "EUR"
+	e.V, e.ID, e.CampaignID, e.At, e.Currency = models.EventVersion, uuid.Must(uuid.NewV7()).String(), d.id, models.NewTime(when), currency
 	require.NoError(d.t, d.db.WithContext(d.t.Context()).Transaction(func(tx *gorm.DB) error {
 		return ledger.Put(d.t.Context(), tx, []models.Event{e})
 	}))
@@ -217,6 +222,27 @@ func TestSettle_ADeletedCampaignKeepsItsReturns(t *testing.T) {
 			require.True(t, after.Final)
 			require.Equal(t, before.Sums, after.Sums)
 		}
+	})
+}
+
+// Finance has the first one's return in the first one's currency.
+func TestSettle_ACampaignCreatedAgainKeepsTheCurrencyOfTheFirst(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		d := newDay(t, db)
+		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T12:00:00Z")
+		require.NoError(t, db.Exec("UPDATE definitions SET currency = 'JPY' WHERE campaign_id = ?", d.id).Error)
+		d.decideIn("JPY", models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(5))}, "2026-10-25T13:00:00Z")
+		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(2_23))}, "2026-10-25T14:00:00Z")
+		d.recorded("2026-10-27 00:00:00.000")
+		day, err := models.ParseDay("2026-10-25", time.UTC)
+		require.NoError(t, err)
+		s, err := ledger.New(db).Settle(t.Context(), day)
+		require.NoError(t, err)
+		require.Equal(t, []models.SettlementSum{
+			{CampaignID: d.id, Currency: "EUR", Type: models.EventCampaignClosed, Amount: 10_00},
+			{CampaignID: d.id, Currency: "JPY", Type: models.EventCampaignClosed, Amount: 5},
+		}, s.Sums)
 	})
 }
 
