@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -209,7 +208,10 @@ func newCampaignSet(env Env) *cobra.Command {
 	c := aboutCampaign(env, cobra.Command{
 		Use: "set CAMPAIGN", Short: "Change a campaign, in force for the next claim", Example: "  dibs campaign set spring --total 1500",
 	}, func(ctx context.Context, q *question[client.Campaign]) error {
-		public := strings.TrimPrefix(f.public, "nothing")
+		public := f.public
+		if public == "nothing" {
+			public = ""
+		}
 		patch := client.CampaignPatch{
 			Name: given(q.c, "title", &f.title), Total: given(q.c, "total", &f.total), PerUser: given(q.c, "per-user", &f.perUser),
 			PerUserPerDay: given(q.c, "per-user-per-day", &f.perDay), LowStockAt: given(q.c, "low-stock-at", &lowStock),
@@ -254,8 +256,13 @@ func newCampaignPause(env Env) *cobra.Command {
 	var all bool
 	c := aboutCampaign(env, cobra.Command{
 		Use: "pause CAMPAIGN | --all", Short: "Stop claims of a campaign, or of all; they can be opened again",
-		Long:    "Works within a second, also while MySQL is away.",
-		Args:    cobra.MaximumNArgs(1),
+		Long: "Works within a second, also while MySQL is away.",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return asUsed(c, args)
+		},
 		Example: "  dibs campaign pause spring\n  dibs campaign pause --all",
 	}, func(ctx context.Context, q *question[client.Campaign]) error {
 		switch {

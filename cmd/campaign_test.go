@@ -54,6 +54,7 @@ func TestACampaignFromTheCommandLine(t *testing.T) {
 	requireRefusal(t, serve.cli("campaign delete spring"), cmd.ExitFailed, "can't be deleted")
 
 	require.Contains(t, ok("campaign create zero --total 0100 --time-zone America/New_York --starts-at 2035-11-04T03:00 -o json"), `"total":100,`)
+	requireRefusal(t, serve.cli("campaign set zero --public nothinglevel"), cmd.ExitFailed, "public")
 	require.Contains(t, ok("campaign set zero --ends-at 2035-11-04T03:30 -o json"), `"ends_at":"2035-11-04T08:30:00Z"`)
 	for line, words := range map[string]string{
 		"campaign set zero --total 0x10": "decimal digits", "campaign set zero --total 1_000": "decimal digits", "claim zero --user a --quantity 1e1": "decimal digits",

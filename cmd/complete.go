@@ -24,6 +24,22 @@ var completions = map[string]func(ctx context.Context, api *client.Client, cfg *
 	"CAMPAIGN": campaignsLike, "GROUP": groupNames, "ENDPOINT": endpointNames,
 }
 
+// addCompletion adds cobra's command, which refuses bad usage as ours do.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		of := family(cobra.Command{})
+		c.Args = of.Args
+		c.RunE = of.RunE
+		for _, shell := range c.Commands() {
+			shell.Args = asUsed
+		}
+	}
+}
+
 // complete lets shells complete names of campaigns, groups and
 // endpoints. If a server is unreachable, it completes nothing.
 func (env Env) complete(c *cobra.Command) {

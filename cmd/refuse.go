@@ -122,7 +122,7 @@ func asUsed(c *cobra.Command, args []string) error {
 	case len(args) < most && takes[0] != '[':
 		return missing(c, takes)
 	case len(args) > 0 && args[0] == "":
-		return usagef("%s is empty", strings.Trim(takes, "[]"))
+		return usagef("%s is empty", strings.Trim(strings.Fields(takes)[0], "[]"))
 	}
 	err := c.ValidateFlagGroups()
 	if err != nil {

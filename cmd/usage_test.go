@@ -118,6 +118,12 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 		{"serve -x", "-x"},
 		{"help finance zzzz", "zzzz"},
 		{"serve now", `"now"`},
+		{"campaign pause spring summer", "unexpected argument"},
+		{"version now", `"now"`},
+		{"completion bash now", `"now"`},
+		{"completion pwsh", `"pwsh"`},
+		{"parked list --campaign a/b", "bad id"},
+		{"parked retry --campaign a/b", "bad id"},
 		{"finance discard", "MESSAGE is missing, such as `dibs finance discard p0/"},
 		{"reconcile --json=perhaps", "--json"},
 		{"reconcile --give-up-claims", "--repair"},
@@ -164,7 +170,7 @@ func TestBadUsageIsRefusedInOneLine(t *testing.T) {
 func TestAnEmptyArgumentIsRefused(t *testing.T) {
 	t.Parallel()
 	for line, word := range map[string]string{
-		"finance replay": "MESSAGE", "finance discard": "MESSAGE", "watch": "CAMPAIGN", "claims": "CAMPAIGN", "release": "CLAIM", "groups remove": "GROUP",
+		"finance replay": "MESSAGE", "finance discard": "MESSAGE", "watch": "CAMPAIGN", "claims": "CAMPAIGN", "release": "CLAIM", "groups remove": "GROUP", "campaign pause": "CAMPAIGN", "campaign pause --all": "CAMPAIGN",
 		"settlement --date": "--date", "redeem x --order": "--order",
 	} {
 		requireRefusal(t, run(t, noOne, append(strings.Fields(line), "")...), cmd.ExitUsage, word+" is empty")

@@ -12,7 +12,7 @@ func newVersion() *cobra.Command {
 	c := &cobra.Command{
 		Use: "version", Short: "Print the version, the commit and the date of this program",
 		Example: "  dibs version\n  dibs version -o json",
-		Args:    cobra.NoArgs,
+		Args:    asUsed,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return printer.PrintOne(c.OutOrStdout(), form, build.Of(), "dibs version "+build.Of().String())
 		},
