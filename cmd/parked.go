@@ -40,6 +40,20 @@ elsewhere: see 'dibs finance parked' and 'dibs webhooks parked'.`,
 	}, newParkedList(env), newParkedRetry(env), newParkedDiscard(env))
 }
 
+// eachParkedClaim passes the parked claims of a campaign, or of all. No
+// claims of no campaign are a misspelled id.
+func eachParkedClaim(ctx context.Context, s *process.Stack, campaign string, do func(*compare.Parked) error) error {
+	found := false
+	err := s.Comparer().EachParked(ctx, campaign, func(p *compare.Parked) error {
+		found = true
+		return do(p)
+	})
+	if err == nil && !found && campaign != "" {
+		_, err = campaignIDs(ctx, s, campaign)
+	}
+	return err
+}
+
 const oneCampaign = "id of one campaign; " + allUnlessGiven
 
 var parkedClaimView = printer.View[compare.Parked]{
@@ -53,9 +67,10 @@ func newParkedList(env Env) *cobra.Command {
 	c := withServers(env, cobra.Command{
 		Use: "list", Short: "List the parked claims, with the reasons",
 		Example: "  dibs parked list --campaign spring\n  dibs parked list -o json",
+		PreRunE: checkCampaign,
 	}, func(ctx context.Context, s *process.Stack) error {
 		l := printer.New(env.Stdout, form, parkedClaimView)
-		if err := s.Comparer().EachParked(ctx, campaign, func(p *compare.Parked) error { return l.Add(*p) }); err != nil {
+		if err := eachParkedClaim(ctx, s, campaign, func(p *compare.Parked) error { return l.Add(*p) }); err != nil {
 			return err
 		}
 		return l.End()
@@ -75,6 +90,7 @@ mended. What it refuses again stays parked.
 
 Exit code 0: nothing is left. 1: something is.`,
 		Example: "  dibs parked retry\n  dibs parked retry --campaign spring",
+		PreRunE: checkCampaign,
 	}, func(ctx context.Context, s *process.Stack) error {
 		return retryParkedClaims(ctx, s, env, campaign, form)
 	})
@@ -107,7 +123,7 @@ in parked_events.`,
 func retryParkedClaims(ctx context.Context, s *process.Stack, env Env, campaign string, form printer.Form) error {
 	c := s.Comparer()
 	campaigns := make(map[string]bool)
-	if err := c.EachParked(ctx, campaign, func(p *compare.Parked) error {
+	if err := eachParkedClaim(ctx, s, campaign, func(p *compare.Parked) error {
 		campaigns[models.CampaignIDOf(p.LotID)] = true
 		return nil
 	}); err != nil {

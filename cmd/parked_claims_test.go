@@ -42,6 +42,9 @@ func TestParkedClaimsAreListedRetriedDiscardedAndGivenUp(t *testing.T) {
 		return strings.Count(list("-o", "json"), "\n") == 3 && s.number("SELECT COUNT(*) FROM claims") == 1
 	})
 	require.Regexp(t, `(?m)^\S+ +spring +bob +\S`, list("--campaign", "spring"))
+	for _, verb := range []string{"list", "retry"} {
+		requireRefusal(t, run(t, s.environ, "parked", verb, "--campaign", "sprung"), cmd.ExitFailed, "no campaign sprung")
+	}
 	ids := map[string]string{}
 	for decoder := json.NewDecoder(strings.NewReader(list("-o", "json"))); decoder.More(); {
 		var one struct {
