@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http/httpproxy"
 	"gorm.io/gorm"
 
+	"dibs/internal/audit"
 	"dibs/internal/config"
 	"dibs/internal/printer"
 	"dibs/internal/process"
@@ -78,6 +79,9 @@ Exit code 0: nothing is left. 1: something is.`,
 			return err
 		}
 		return withStack(ctx, env.process(cfg), func(ctx context.Context, s *process.Stack) error {
+			if err := noteParked(ctx, s.DB, models.AuditParkedReplayed, which); err != nil {
+				return err
+			}
 			taken, left, err := s.Dispatcher(endpoints).Replay(ctx, which)
 			err = cmp.Or(err, stillParked(left, left+taken, "events"))
 			return cmp.Or(printer.PrintOne(env.Stdout, form, map[string]int64{"delivered": taken, "parked": left},
@@ -101,11 +105,33 @@ func newDiscardWebhooks(env Env) *cobra.Command {
 			return nil
 		},
 	}, func(ctx context.Context, db *gorm.DB) error {
+		if err := noteParked(ctx, db, models.AuditParkedDiscarded, which); err != nil {
+			return err
+		}
 		rows, err := webhooks.Discard(ctx, db, which)
 		return errors.Join(err, printer.Print(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...))
 	})
 	form.Add(c)
 	return addWhich(c, &which)
+}
+
+// noteParked records in the audit log what is about to be done to parked
+// events. It refuses an id that none has.
+func noteParked(ctx context.Context, db *gorm.DB, action string, which webhooks.Which) error {
+	if which.EventID != "" {
+		rows, err := webhooks.Parked(ctx, db, which, 1)
+		if err == nil && len(rows) == 0 {
+			err = fmt.Errorf("cmd: no such parked event: %s", which.EventID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return audit.NewLog(db).Note(ctx, action, struct {
+		Group    string `json:"group"`
+		Endpoint string `json:"endpoint,omitempty"`
+		ID       string `json:"id,omitempty"`
+	}{webhooks.Group, which.Endpoint, which.EventID})
 }
 
 func newTestWebhook(env Env) *cobra.Command {

@@ -144,12 +144,18 @@ func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
 	requireRefusal(t, run(t, environ, "webhooks", "discard"), cmd.ExitUsage, "--id")
 	requireRefusal(t, run(t, environ, "webhooks", "discard", "--endpoint", "shop", "--id", ""), cmd.ExitUsage, "--id is empty")
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "discard", "--id", "e-a")), `"event_id":"e-a"`)
+	for _, verb := range []string{"discard", "replay"} {
+		requireRefusal(t, run(t, environ, "webhooks", verb, "--id", "e-a"), cmd.ExitFailed, "no such parked event: e-a")
+	}
 	h.down.Store(true)
 	got := run(t, environ, "webhooks", "replay")
 	require.Equal(t, cmd.ExitFailed, got.code)
 	h.down.Store(false)
 	require.Contains(t, requireOK(t, run(t, environ, "webhooks", "replay")), "delivered 1, still parked 0")
 	require.Zero(t, s.number("SELECT COUNT(*) FROM webhook_events"))
+	noted := requireOK(t, run(t, environ, "audit", "-o", "json"))
+	require.Contains(t, noted, `"action":"parked.replayed"`)
+	require.Regexp(t, `"action":"parked.discarded".*"id":"e-a"`, noted)
 }
 
 func TestWebhooksTest(t *testing.T) {
