@@ -80,22 +80,26 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 		done += claims
 		bar.Set(done)
 	})
+	reported := false
 	l := printer.New(env.Stdout, form, printer.View[archived]{
 		Header: []string{"campaign", "archived", "left", "why"},
 		Rows:   func(a *archived, row func(...any)) { row(a.CampaignID, a.Archived, a.Left, a.Why) },
 	})
-	err = archiveAll(ctx, s, archiver, ids, before, campaign != "", l.Add)
+	err = archiveAll(ctx, s, archiver, ids, before, campaign != "", func(one archived) error {
+		reported = true
+		return l.Add(one)
+	})
 	bar.Done()
-	if err != nil {
+	if err != nil && !reported {
 		return err
 	}
-	return l.End()
+	return errors.Join(err, l.End())
 }
 
 // archiveAll archives campaigns one by one and reports each. A
 // campaign that can't be archived is an error only if isNamed.
 func archiveAll(ctx context.Context, s *process.Stack, archiver *retention.Archiver, ids []string, before time.Time, isNamed bool,
-	report func(...archived) error) (err error) {
+	report func(archived) error) (err error) {
 	for _, id := range ids {
 		one := archived{CampaignID: id}
 		one.Archived, err = archiver.Archive(ctx, id, before)

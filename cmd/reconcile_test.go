@@ -101,22 +101,29 @@ func TestArchiveOfAClosedCampaign(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	serve := start(t, s.environ, "serve")
-	for id, shards := range map[string]string{"spring": "1", "summer": "2", "open": "1"} {
+	for id, shards := range map[string]string{"spring": "1", "autumn": "1", "summer": "2", "open": "1"} {
 		serve.post("/campaigns", `{"id":"`+id+`","kind":"coupon","total":10,"per_user":1,"shards":`+shards+`}`)
 		serve.claim(id, "u1", "u2", "u3", "u4", "u5")
 	}
-	serve.post("/campaigns/spring/close", "{}")
-	serve.post("/campaigns/summer/close", "{}")
+	for _, id := range []string{"spring", "autumn", "summer"} {
+		serve.post("/campaigns/"+id+"/close", "{}")
+	}
 	require.Eventually(t, func() bool {
-		return s.number("SELECT COUNT(*) FROM campaigns WHERE closed_told_at IS NOT NULL") == 2
+		return s.number("SELECT COUNT(*) FROM campaigns WHERE closed_told_at IS NOT NULL") == 3
 	}, time.Minute, 20*time.Millisecond)
 
 	require.Equal(t, cmd.ExitUsage, run(t, s.environ, "archive").code, "--before is required")
 	require.Equal(t, cmd.ExitFailed, run(t, s.environ, "archive", "--before", "2100-01-01", "--campaign", "open").code)
 	out := requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01T00:00:00Z", "--campaign", "spring", "-o", "json"))
 	require.JSONEq(t, `{"campaign_id":"spring","archived":5,"left":0,"why":""}`, out)
+	s.exec("ALTER TABLE claims_archive ADD CONSTRAINT picky CHECK (campaign_id <> 'summer')")
+	got := run(t, s.environ, "archive", "--before", "2100-01-01")
+	require.Equal(t, cmd.ExitFailed, got.code)
+	require.Regexp(t, `(?m)^autumn +5 +0 *$`, got.stdout, "it says what it did before it failed")
+	require.Contains(t, got.stderr, "summer")
+	s.exec("ALTER TABLE claims_archive DROP CONSTRAINT picky")
 	require.Regexp(t, `(?m)^summer +5 +0 *$`, requireOK(t, run(t, s.environ, "archive", "--before", "2100-01-01")))
-	require.EqualValues(t, 10, s.number("SELECT COUNT(*) FROM claims_archive"))
+	require.EqualValues(t, 15, s.number("SELECT COUNT(*) FROM claims_archive"))
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
 
