@@ -117,7 +117,8 @@ type Event struct {
 	Actor     string `json:"actor,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
 	// MadeMs is when the campaign was made, in ms since 1970, as a deleted one
-	// may have had its id. 0: unknown. Only in events of lots and of units.
+	// may have had its id. 0: unknown. Only in campaign.closed and in events of
+	// lots and of units.
 	MadeMs int64 `json:"made_ms,omitempty"`
 	// Pushed is only in packets.pushed.
 	Pushed *PushedPackets `json:"pushed,omitempty"`

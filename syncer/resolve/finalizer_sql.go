@@ -32,18 +32,27 @@ const day = 24 * time.Hour
 // The last change was the close; process clocks differ by less than a day.
 func (f *Finalizer) endOf(ctx context.Context, c *models.Campaign) (id string, booked *time.Time, err error) {
 	var ends []struct {
-		ID string
-		At time.Time
+		ID      string
+		At      time.Time
+		Payload []byte
 	}
-	err = f.relay.db.WithContext(ctx).Table("ledger_events").Select("id, at").
+	err = f.relay.db.WithContext(ctx).Table("ledger_events").Select("id, at, payload").
 		Where("campaign_id = ? AND type = ? AND (at < ? OR at >= ?)", c.ID, models.EventCampaignClosed,
-			c.CreatedAt, time.UnixMilli(c.Version).UTC().Add(-day)).Find(&ends).Error
+			c.CreatedAt.Add(day), time.UnixMilli(c.Version).UTC().Add(-day)).Find(&ends).Error
 	if err != nil {
 		return "", nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	id = closedEventID(c.ID, nil)
 	for _, end := range ends {
-		if end.At.Before(c.CreatedAt) {
+		e, err := models.DecodeEvent(end.Payload)
+		if err != nil {
+			return "", nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
+		}
+		isEarlier := e.MadeMs != c.CreatedAt.UnixMilli()
+		if e.MadeMs == 0 { // of an older version
+			isEarlier = end.At.Before(c.CreatedAt)
+		}
+		if isEarlier {
 			id = closedEventID(c.ID, &c.CreatedAt)
 		}
 	}
@@ -141,7 +150,7 @@ func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*model
 	left := max(0, c.Total-c.Claimed)
 	e := models.Event{
 		Type: models.EventCampaignClosed, CampaignID: c.ID, Epoch: c.Epoch,
-		UserID: c.SenderID, Remaining: &left, Currency: c.Currency,
+		UserID: c.SenderID, Remaining: &left, Currency: c.Currency, MadeMs: c.CreatedAt.UnixMilli(),
 	}
 	if c.Kind == models.KindPacket {
 		var open, returned, amount int64

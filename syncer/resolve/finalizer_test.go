@@ -186,6 +186,38 @@ func TestCloser_ALaterCampaignOfAnIDHasItsOwnEnd(t *testing.T) {
 	requireSame(h, id)
 }
 
+// The clock of the process that ended the first one may be ahead of that of
+// the process that created the later one.
+func TestCloser_ALaterCampaignOfAnIDHasItsOwnEndByAnyClock(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.OpenPackets(syncertest.ListOf("x", 3))
+	again := h.Campaign(id)
+	again.Version, again.Total = 0, 0
+	finish := func() {
+		h.Sync()
+		h.Shut(id)
+		h.Sync()
+		require.Equal(t, 1, endAll(h, closer(h, 0)))
+		h.Sync()
+	}
+	finish()
+	h.Exec("UPDATE ledger_events SET at = ? WHERE campaign_id = ?", time.Now().UTC().Add(time.Minute), id)
+	require.NoError(t, h.Loader().Delete(t.Context(), id))
+	h.Sync()
+	_, _, err := syncertest.NewCampaigns(t, h.DB, h.Scripts).Create(t.Context(), again)
+	require.NoError(t, err)
+	require.NoError(t, h.Load(id))
+	h.Sync()
+	h.AddPackets(id, syncertest.ListOf("y", 4))
+	finish()
+	var amounts []int64
+	for _, end := range ends(h, id) {
+		amounts = append(amounts, *end.Amount)
+	}
+	require.ElementsMatch(t, []int64{6, 10}, amounts)
+}
+
 func TestCloser_NothingToReturnIsToldAllTheSame(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
