@@ -168,10 +168,11 @@ type writerFunc func(b []byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// ledgerColumns are the CSV's columns, named like the events' fields.
+// ledgerColumns are the CSV's columns, named like fields of events. It has
+// those that books need.
 var ledgerColumns = []string{
 	"at", "type", "id", "claim_id", "user_id", "quantity", "shard", "seq", "claimed_at", "packet_id", "amount", "currency", "order_id",
-	"reason", "ids", "seqs",
+	"reason", "ids", "seqs", "expires_at",
 }
 
 // writeLedger writes events as CSV. A spreadsheet would run formulas in it.
@@ -201,6 +202,10 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet b
 		if e.ClaimedAt != nil {
 			claimedAt = e.ClaimedAt.Format(models.TimeLayout)
 		}
+		expiresAt := ""
+		if e.ExpiresAt != nil {
+			expiresAt = e.ExpiresAt.Format(models.TimeLayout)
+		}
 		if e.Amount != nil {
 			amount = strconv.FormatInt(*e.Amount, 10)
 		}
@@ -211,7 +216,7 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet b
 		line = append(line[:0], e.At.Format(models.TimeLayout), string(e.Type), text(e.ID), text(claimID), text(e.UserID),
 			strconv.FormatInt(e.Quantity, 10),
 			strconv.Itoa(e.Shard), strconv.FormatInt(e.Seq, 10), claimedAt, text(e.PacketID), amount, e.Currency, text(e.OrderID),
-			text(e.Reason), strings.Join(e.IDs, " "), strings.Join(runs, " "))
+			text(e.Reason), strings.Join(e.IDs, " "), strings.Join(runs, " "), expiresAt)
 		if err := out.Write(line); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,15 @@ func TestLedgerCSV_TextsOfUsersAreNoFormulas(t *testing.T) {
 		}
 		require.Equal(t, "1..3", lines[1][15], "no date")
 	}
+}
+
+func TestLedgerCSV_SaysUntilWhenAHoldIsExtended(t *testing.T) {
+	t.Parallel()
+	until := models.NewTime(time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC))
+	_, lines := csvOf(t, false, models.Event{Type: models.EventClaimExtended, ExpiresAt: &until}, models.Event{Type: models.EventClaimRedeemed})
+	column := slices.Index(lines[0], "expires_at")
+	require.Positive(t, column, lines[0])
+	require.Equal(t, []string{"2027-01-31T18:00:00.000Z", ""}, []string{lines[1][column], lines[2][column]})
 }
 
 func TestWantsCSV(t *testing.T) {
