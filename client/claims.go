@@ -134,7 +134,9 @@ func (c *Client) CampaignClaims(ctx context.Context, campaignID string, status C
 // docs/api/events.md. It ends after an error.
 func (c *Client) Ledger(ctx context.Context, campaignID string) iter.Seq2[json.RawMessage, error] {
 	return all(func(after string) ([]json.RawMessage, string, error) {
-		page, err := get[nextPage](ctx, c, campaignPath(campaignID)+"/ledger", url.Values{"after": {after}})
+		page, err := send[nextPage](ctx, c, &call{
+			method: http.MethodGet, path: campaignPath(campaignID) + "/ledger", query: url.Values{"after": {after}}, answerMax: longAnswerMax,
+		})
 		return page.Events, page.Next, err
 	})
 }

@@ -29,7 +29,8 @@ const (
 	// longest ids are 2 MB.
 	answerMax = 8 << 20
 	// longAnswerMax is answerMax for a settlement, with some 150 bytes for
-	// each campaign and type of event.
+	// each campaign and type of event, and for a page of the ledger, whose
+	// events may each name 500 claims.
 	longAnswerMax = 64 << 20
 )
 

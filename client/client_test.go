@@ -62,6 +62,20 @@ func claimU(ctx context.Context, c *client.Client) (client.Claim, error) {
 	return c.Claim(ctx, client.ClaimRequest{CampaignID: "c", UserID: "u"})
 }
 
+// An event may name 500 claims that were given up.
+func TestLedger_AFullPageOfLongEventsIsRead(t *testing.T) {
+	t.Parallel()
+	event := `{"type":"claims.given_up","ids":["` + strings.Repeat(uuid.NewString()+`","`, 499) + uuid.NewString() + `"]}`
+	page := `{"events":[` + strings.Repeat(event+",", 999) + event + `]}`
+	c, _ := scenario(t, answered(200, page))
+	read := 0
+	for _, err := range c.Ledger(t.Context(), "spring") {
+		require.NoError(t, err)
+		read++
+	}
+	require.Equal(t, 1000, read)
+}
+
 func TestRetry_TheSameIsSentUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
