@@ -12,6 +12,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/syncer/compare"
 	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 )
@@ -186,6 +187,80 @@ func TestRepair_TriesParkedClaimsAgain(t *testing.T) {
 		require.Empty(t, h.Compare(id).Differences)
 		require.Zero(t, h.ParkedRows(id, "discarded_at IS NULL"))
 	}
+}
+
+// Two operators, or one and a repair, decide about a parked claim at once.
+func TestDiscardParked_AClaimIsGivenUpOnceAndNotOnceItHasARow(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]func(h *syncertest.Stack, id, parked string){
+		"discarded twice": func(h *syncertest.Stack, _, parked string) {
+			_, err := h.Reconciler().DiscardParked(h.T.Context(), parked)
+			require.NoError(h.T, err)
+		},
+		"given up by a repair": func(h *syncertest.Stack, id, _ string) { h.Repair(id, true) },
+		"written by a retry": func(h *syncertest.Stack, id, _ string) {
+			_, err := h.Reconciler().RetryParked(h.T.Context(), id)
+			require.NoError(h.T, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := syncertest.NewStack(t)
+			id := h.Refusing()
+			isWritten := strings.HasPrefix(name, "written")
+			if isWritten {
+				h.Accept()
+			}
+			once := false
+			require.NoError(t, h.DB.Callback().Row().After("gorm:row").Register("other", func(tx *gorm.DB) {
+				if once || !strings.HasPrefix(tx.Statement.SQL.String(), "SELECT "+models.ClaimIdentity+" FROM claims WHERE id IN") {
+					return
+				}
+				once = true
+				other(h, id, syncertest.ParkedIDs(t, h.DB)[0])
+				h.Sync()
+			}))
+			_, err := h.Reconciler().DiscardParked(t.Context(), syncertest.ParkedIDs(t, h.DB)[0])
+			require.ErrorIs(t, err, compare.ErrNoParked)
+			require.True(t, once)
+			h.Sync()
+			var events int
+			require.NoError(t, h.DB.Raw("SELECT COUNT(*) FROM outbox WHERE payload LIKE '%claims.given_up%'").Scan(&events).Error)
+			given := 1
+			if isWritten {
+				given = 0
+			}
+			require.Equal(t, given, events)
+			require.EqualValues(t, given, h.Campaign(id).GivenUpClaims)
+			require.EqualValues(t, 10-given, h.Campaign(id).Claimed)
+			require.Empty(t, h.Compare(id).Differences)
+		})
+	}
+}
+
+func TestRetryParked_AClaimThatIsGivenUpBetweenGetsNoRow(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Refusing()
+	h.Accept()
+	once := false
+	require.NoError(t, h.DB.Callback().Row().After("gorm:row").Register("other", func(tx *gorm.DB) {
+		if once || !strings.HasPrefix(tx.Statement.SQL.String(), "SELECT "+models.ClaimIdentity+" FROM claims WHERE id IN") {
+			return
+		}
+		once = true
+		_, err := h.Reconciler().DiscardParked(t.Context(), syncertest.ParkedIDs(t, h.DB)[0])
+		require.NoError(t, err)
+		h.Sync()
+	}))
+	steps, err := h.Reconciler().RetryParked(t.Context(), id)
+	require.NoError(t, err)
+	require.True(t, once)
+	require.Empty(t, steps)
+	h.Sync()
+	require.EqualValues(t, 1, h.Campaign(id).GivenUpClaims)
+	require.EqualValues(t, 9, h.Campaign(id).Claimed)
+	require.Empty(t, h.Compare(id).Differences)
 }
 
 // Redis lost a claim, and sold its unit again before that was noticed.

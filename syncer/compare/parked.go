@@ -74,6 +74,9 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 	}
 	if e, err := models.DecodeEvent(row.Payload); err == nil && e.Type == models.EventClaimAccepted {
 		steps, err := c.changeParked(ctx, e.CampaignID, func(r *repair) error { return r.discardOne(ctx, id) })
+		if err == nil && len(steps) == 0 { // another process was faster
+			err = fmt.Errorf("%w any more: %s", ErrNoParked, id)
+		}
 		if !errors.Is(err, models.ErrNotFound) { // without a campaign there are no units
 			return steps, err
 		}
@@ -157,11 +160,37 @@ func (r *repair) discardOne(ctx context.Context, id string) error {
 	})
 }
 
-// discard gives parked claims up, and keeps their payload.
+// discard gives parked claims up, and keeps their payload. Another process
+// may have done so, or written their rows, since they were read.
 func (r *repair) discard(ctx context.Context, parked []parking.Claim) error {
 	if len(parked) == 0 {
 		return nil
 	}
+	var given []string
+	err := r.change(ctx, RepairParked, named(parked), func(tx *gorm.DB) (string, error) {
+		given = nil // of an attempt before
+		left, err := parking.Left(tx, parked)
+		if err != nil || len(left) == 0 {
+			return "", err
+		}
+		e := givenUp(left)
+		given = e.IDs
+		err = tx.Exec("UPDATE parked_events SET discarded_at = ? WHERE id IN ?", sqlstore.Now(), idsOf(left)).Error
+		if err != nil {
+			return "", err
+		}
+		const give = "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?"
+		if err := tx.Exec(give, len(left), e.Quantity, r.id).Error; err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), r.publish(ctx, tx, &e)
+	})
+	r.done.GivenUp = append(r.done.GivenUp, given...)
+	return err
+}
+
+// givenUp sums up claims that are given up.
+func givenUp(parked []parking.Claim) models.Event {
 	e := models.Event{Currency: parked[0].Event.Currency}
 	amount := int64(0)
 	for i := range parked {
@@ -173,19 +202,7 @@ func (r *repair) discard(ctx context.Context, parked []parking.Claim) error {
 			e.Amount = &amount
 		}
 	}
-	err := r.change(ctx, RepairParked, named(parked), func(tx *gorm.DB) (string, error) {
-		err := tx.Exec("UPDATE parked_events SET discarded_at = ? WHERE id IN ?", sqlstore.Now(), idsOf(parked)).Error
-		if err != nil {
-			return "", err
-		}
-		const give = "UPDATE lots SET given_up_claims = given_up_claims + ?, given_up_units = given_up_units + ? WHERE id = ?"
-		if err := tx.Exec(give, len(parked), e.Quantity, r.id).Error; err != nil {
-			return "", err
-		}
-		return fmt.Sprintf("given up: %d units are for sale again", e.Quantity), r.publish(ctx, tx, &e)
-	})
-	r.done.GivenUp = append(r.done.GivenUp, e.IDs...)
-	return err
+	return e
 }
 
 // named describes parked claims to operators:

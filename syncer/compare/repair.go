@@ -259,17 +259,18 @@ func (r *repair) publish(ctx context.Context, tx *gorm.DB, e *models.Event) erro
 }
 
 // change does and records one step in a transaction that locks the
-// lot's row. do returns the value after it.
+// lot's row. do returns the value after it, or "" if there was nothing to do.
 func (r *repair) change(ctx context.Context, what, before string, do func(tx *gorm.DB) (after string, err error)) error {
 	var step models.Repair
 	err := sqlstore.InTx(ctx, r.c.db, func(tx *gorm.DB) error {
+		step = models.Repair{} // of an attempt before
 		// Lock before the first read: the snapshot then has all
 		// flushes except those that wait for it.
 		if _, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
 			return err
 		}
 		after, err := do(tx)
-		if err != nil {
+		if err != nil || after == "" {
 			return err
 		}
 		id, err := uuid.NewV7()
@@ -286,7 +287,7 @@ func (r *repair) change(ctx context.Context, what, before string, do func(tx *go
 		return audit.Put(ctx, tx, models.AuditBooksRepaired, r.id,
 			map[string]string{what: step.ValueBefore}, map[string]string{what: step.ValueAfter})
 	})
-	if err != nil {
+	if err != nil || step.ID == "" {
 		return err
 	}
 	r.c.log.LogAttrs(ctx, slog.LevelWarn, "books repaired", slog.String("campaign_id", r.id), slog.String("what", what),

@@ -14,6 +14,7 @@ import (
 	"dibs/models"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // ErrTooMany reports more parked claims than a load takes.
@@ -111,6 +112,32 @@ func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next s
 		return nil, "", fmt.Errorf("parking: events of %s: %w", campaignID, err)
 	}
 	return all, next, nil
+}
+
+// Left locks parked claims, and returns those that still await a decision:
+// they are neither discarded nor have a row by now. db is a transaction that
+// has read nothing: it must see what others committed.
+func Left(db *gorm.DB, parked []Claim) ([]Claim, error) {
+	var ids []string
+	for i := range parked {
+		ids = append(ids, parked[i].ID)
+	}
+	var waiting []string
+	err := db.Model(&models.ParkedEvent{}).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Where("id IN ? AND discarded_at IS NULL", ids).Pluck("id", &waiting).Error
+	if err != nil {
+		return nil, fmt.Errorf("parking: %w", err)
+	}
+	left := &Claims{}
+	for i := range parked {
+		if slices.Contains(waiting, parked[i].ID) {
+			left.All = append(left.All, parked[i])
+		}
+	}
+	if err := left.classify(db); err != nil {
+		return nil, fmt.Errorf("parking: %w", err)
+	}
+	return slices.DeleteFunc(left.All, func(p Claim) bool { return p.Written }), nil
 }
 
 func (all *Claims) classify(db *gorm.DB) error {

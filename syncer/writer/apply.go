@@ -131,6 +131,7 @@ func (a *application) run() error {
 		{"released", func() error { return moveCounters(a.ctx, a.tx, a.released, a.clock.Now()) }},
 		{"events of lots", a.applyLots},
 		{"given up", a.giveUp},
+		{"parked claims", a.refuseDiscarded},
 		{"confirmed", a.confirm},
 		{"moved offsets", func() error { return offset.Store(a.ctx, a.tx, stepsOf(a.b.streams...), a.clock.Now()) }},
 		{"positions", a.keepPositions},

@@ -3,12 +3,14 @@ package writer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // errRefused reports that MySQL refused a row of an all-or-nothing write.
@@ -23,6 +25,29 @@ func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
 		_, err := s.apply(ctx, &batch{rows: rows, sums: sumOf(rows), whole: true})
 		return err
 	})
+}
+
+// refuseDiscarded refuses an all-or-nothing write of a parked claim that was
+// given up since it was read. It locks the row: who gives it up waits.
+func (a *application) refuseDiscarded() error {
+	if !a.b.whole {
+		return nil
+	}
+	var parked []struct {
+		ID        string
+		Discarded bool
+	}
+	err := a.tx.Table("parked_events").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Select("id, discarded_at IS NOT NULL AS discarded").Where("id IN ?", idsOf(a.b.rows)).Find(&parked).Error
+	if err != nil {
+		return err
+	}
+	for i := range parked {
+		if parked[i].Discarded {
+			return fmt.Errorf("%w: %s was given up", errRefused, parked[i].ID)
+		}
+	}
+	return nil
 }
 
 func rowsOf(events []models.Event) []*models.RawEvent {
