@@ -82,7 +82,9 @@ func (r *Repository) send(ctx context.Context, c *models.Campaign) error {
 
 // change is the transaction of a change.
 // It uses only constant fields of before.
-func (r *Repository) change(ctx context.Context, before *models.Campaign, change models.Change, fromMs int64) (c models.Campaign, err error) {
+func (r *Repository) change(
+	ctx context.Context, before *models.Campaign, change models.Change, fromMs int64,
+) (c models.Campaign, err error) {
 	err = sqlstore.Retry(ctx, func() error {
 		made := c.Version // by an earlier try, which may have been committed
 		return r.db.WithContext(ctx).Transaction(func(tx *gorm.DB) (err error) {
