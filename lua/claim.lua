@@ -81,17 +81,16 @@ for i = 2, numbers do
   local text = fields[i]
   if not text or #text > DIGITS or not find(text, i == 2 and shard and '^%-?%d+$' or '^%d+$') then return {2, 1} end
 end
-local total, taken, seq = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4])
+local total, taken, seq, sold = tonumber(fields[2]), tonumber(fields[3]), tonumber(fields[4]), tonumber(fields[numbers])
 local starts_at_ms, ends_at_ms, low_stock_at = tonumber(fields[6]), tonumber(fields[7]), tonumber(fields[8])
 if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0') then return {1} end
 local made_ms = fields[numbers + 4]
 if made_ms and ARGV[13] ~= '0' and made_ms ~= ARGV[13] then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
--- Live claims wrote both hashes, so a missing one was lost. Without
--- live claims they may be missing, while seq goes on.
-if taken > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
+-- Claims wrote both hashes, and so did a load of sold units: a missing one was lost.
+if sold > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
-local epoch_here, sold = tonumber(epoch), tonumber(fields[numbers])
+local epoch_here = tonumber(epoch)
 if epoch_here < tonumber(ARGV[9]) or seq < tonumber(ARGV[10]) or sold < tonumber(ARGV[11]) then
   -- also stops callers who did not see the lost claims
   redis.call('HSET', state_key, 'token', 'seen')

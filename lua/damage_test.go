@@ -202,6 +202,27 @@ func TestGarbageInARecordStopsItsOwnerOnly(t *testing.T) {
 	})
 }
 
+// Records of released claims answer retries and count users' limits.
+func TestRecordsOfReleasedClaimsAreMissed(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, nil)
+		known := want("u", 1, "k")
+		b.giveBack(b.taken(known))
+		require.Zero(t, b.state().Taken)
+		for _, key := range []string{b.keys.Users, b.keys.Keys} {
+			require.NoError(t, rdb.Rename(t.Context(), key, key+":aside").Err())
+			for _, script := range []string{"claim", "state"} {
+				b.unchanged(script, func() { b.requireDamaged(script, key, script, known) })
+			}
+			require.NoError(t, rdb.Rename(t.Context(), key+":aside", key).Err())
+		}
+		require.NoError(t, rdb.Del(t.Context(), b.keys.Keys).Err())
+		fenced, err := b.fence("loader", lua.FenceAway)
+		require.NoError(t, err)
+		require.Equal(t, lua.HeldDamaged, fenced.Held)
+	})
+}
+
 // A record may be older than the newest
 // limit. What it does not count is unused.
 func TestRecordOfFewerLimitsIsRead(t *testing.T) {

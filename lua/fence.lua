@@ -3,8 +3,8 @@
 -- token by LEASE_MS; after that another loader may replace it.
 --
 -- KEYS[1] state   hash  definition and counters of the lot
--- KEYS[2] users   hash  must exist if units are taken
--- KEYS[3] keys    hash  must exist if units are taken
+-- KEYS[2] users   hash  must exist if units were sold
+-- KEYS[3] keys    hash  must exist if units were sold
 -- KEYS[4] signals hash  of the partition, see away.lua
 --
 -- ARGV[1] token
@@ -50,7 +50,7 @@ if state_type == 'hash' then
   end
   if not whole then
     held = (fields[1] or left > 0) and 3 or 0
-  elseif not is(users_key, numbers[4] > 0) or not is(keys_key, numbers[4] > 0) then
+  elseif not is(users_key, numbers[3] > 0) or not is(keys_key, numbers[3] > 0) then
     held = 3
   elseif fields[5] ~= generation then
     held = 2

@@ -134,7 +134,7 @@ func TestLoad_IsTheTokensAndTheGenerations(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := newBundle(t, rdb, nil)
 		b.claim(want("u", 3, "k"))
-		load := lua.Load{Campaign: b.c, Token: "one", Seq: 9, Sold: 12, Rows: 2, RowUnits: 8}
+		load := lua.Load{Campaign: b.c, Token: "one", Seq: 9, Rows: 2, RowUnits: 8}
 		try := func() error { return b.s.LoadAll(t.Context(), []lua.Load{load})[0] }
 		b.unchanged("no token", func() { require.ErrorIs(t, try(), lua.ErrOther) })
 		_, err := b.fence("two", lua.FenceAny)
@@ -146,7 +146,7 @@ func TestLoad_IsTheTokensAndTheGenerations(t *testing.T) {
 		load.Generation = 0
 		require.NoError(t, try())
 		st := b.state()
-		require.Equal(t, []int64{9, 12, 0}, []int64{st.Seq, st.Sold, st.Taken})
+		require.Equal(t, []int64{9, 0, 0}, []int64{st.Seq, st.Sold, st.Taken})
 		require.Equal(t, models.EventLotLoaded, b.last().Type)
 		require.ErrorIs(t, b.s.Resume(t.Context(), &load), lua.ErrOther, "it is live")
 	})

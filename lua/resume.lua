@@ -31,7 +31,7 @@ redis.call('XADD', stream_key, '*', '_watermill_message_uuid', ARGV[6], 'metadat
 redis.call('HSET', state_key, 'epoch', ARGV[3], 'seq', ARGV[4], 'sold', string.format('%.0f', sold),
   'taken', string.format('%.0f', taken))
 redis.call('HDEL', state_key, 'token', 'token_ms')
-if taken > 0 then -- with units taken there must be records
+if sold > 0 then -- there must be records then
   redis.call('HSET', users_key, '', '')
   redis.call('HSET', keys_key, '', '')
 end

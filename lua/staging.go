@@ -158,7 +158,7 @@ func (r *Staging) send(ctx context.Context) error {
 
 // Finish loads what was staged. Errors as LoadAll.
 func (r *Staging) Finish(ctx context.Context) error {
-	nameless := r.Taken > 0 // there must be records then, but archived and lost claims have none
+	nameless := r.Sold > 0 // there must be records then, but archived and lost claims have none
 	if nameless {
 		r.buffer = append(r.buffer, namelessField, "")
 	}
