@@ -43,6 +43,8 @@ if epoch ~= tonumber(ARGV[1]) then return {3} end
 if redis.call('ZCARD', moves_key) ~= held[5] then return {2, 3} end
 if redis.call('ZSCORE', moves_key, move) then return {0, 0} end
 local newest = redis.call('ZREVRANGE', moves_key, 0, 0, 'WITHSCORES')[2] or 0
+-- in order, and recent: an older program forgets credits by their time
+local order = math.max(newest + 1, redis.call('TIME')[1] * 1000)
 
 -- Writes. None after the first can fail.
 local made_ms = redis.call('HGET', state_key, 'made_ms')
@@ -53,7 +55,7 @@ redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '
   '","campaign_id":"' .. campaign_id .. '","shard":' .. number .. ',"peer":' .. from .. ',"move":"' .. move ..
   '","quantity":' .. ARGV[3] .. ',"epoch":' .. ARGV[1] ..
   (made_ms and ',"made_ms":' .. made_ms or '') .. ',"at":"' .. ARGV[5] .. '"}')
-redis.call('ZADD', moves_key, newest + 1, move)
+redis.call('ZADD', moves_key, order, move)
 redis.call('ZREMRANGEBYRANK', moves_key, 0, -KEPT - 1)
 redis.call('HSET', state_key, 'total', string.format('%.0f', total + units), 'ups', ups + 1,
   'moves', redis.call('ZCARD', moves_key))

@@ -197,6 +197,27 @@ func TestMove_CreditCountsOnceWhileTheClockJumps(t *testing.T) {
 
 // A shard knows its last credits. It takes none
 // while it does not know which it had.
+// A program of before forgets the credits whose score is an hour back by the
+// clock. One that runs beside this one may not forget this one's.
+func TestMove_AProgramOfBeforeForgetsNoCredit(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := newShards(t, rdb, 10)
+		_, err := l.credit("m1", 2, 1, 6)
+		require.NoError(t, err)
+		now, err := l.s.Now(t.Context())
+		require.NoError(t, err)
+		keys := l.s.KeysOf(l.shards[2].ID)
+		require.NoError(t, rdb.ZAdd(t.Context(), keys.Moves, redis.Z{Score: float64(now.UnixMilli()), Member: "m2"}).Err())
+		hourBack := fmt.Sprint(now.Add(-time.Hour).UnixMilli())
+		forgotten, err := rdb.ZRemRangeByScore(t.Context(), keys.Moves, "-inf", hourBack).Result()
+		require.NoError(t, err)
+		l.set(2, "moves", fmt.Sprint(2-forgotten))
+		units, err := l.credit("m1", 2, 1, 6)
+		require.NoError(t, err)
+		require.Zero(t, units)
+	})
+}
+
 func TestMove_TheLastCreditsAreKnown(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)
