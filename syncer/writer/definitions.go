@@ -24,7 +24,9 @@ func (a *application) define() error {
 		if d.Kind == models.KindPacket { // its packets add up to its total
 			d.Total = 0
 		}
-		if before := newest[d.CampaignID]; before == nil || compareDefinitions(before, d) < 0 {
+		before := newest[d.CampaignID]
+		keepDealt(before, d)
+		if before == nil || compareDefinitions(before, d) < 0 {
 			newest[d.CampaignID] = d
 		}
 	}
@@ -33,6 +35,7 @@ func (a *application) define() error {
 		return err
 	}
 	for id, d := range newest {
+		keepDealt(known[id], d)
 		if err := a.defineOne(known[id], d); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
@@ -43,6 +46,16 @@ func (a *application) define() error {
 // compareDefinitions orders definitions of an id by time.
 func compareDefinitions(x, y *models.Definition) int {
 	return cmp.Or(cmp.Compare(x.CreatedAt.UnixMilli(), y.CreatedAt.UnixMilli()), cmp.Compare(x.Version, y.Version))
+}
+
+// keepDealt completes definitions of one campaign: an older program does not
+// write what its shards shared at first.
+func keepDealt(x, y *models.Definition) {
+	if x == nil || y == nil || x.CreatedAt.UnixMilli() != y.CreatedAt.UnixMilli() {
+		return
+	}
+	x.Dealt = cmp.Or(x.Dealt, y.Dealt)
+	y.Dealt = x.Dealt
 }
 
 func (a *application) defineOne(known, d *models.Definition) error {
@@ -67,7 +80,7 @@ func (a *application) definitionsOf(ids []string) (map[string]*models.Definition
 		return known, nil
 	}
 	var rows []*models.Definition
-	err := a.tx.Select("campaign_id, version, created_at").Where("campaign_id IN ?", ids).Find(&rows).Error
+	err := a.tx.Select("campaign_id, version, created_at, dealt").Where("campaign_id IN ?", ids).Find(&rows).Error
 	if err != nil {
 		return nil, err
 	}

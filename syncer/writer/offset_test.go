@@ -189,3 +189,42 @@ func TestOffset_ARestoredMySQLKeepsTheLaterCampaignOfAnID(t *testing.T) {
 		}
 	})
 }
+
+// A program of before changes a campaign beside this one, and does not write
+// what its shards shared at first.
+func TestOffset_ARestoredMySQLDealsOutWhatWasDealt(t *testing.T) {
+	t.Parallel()
+	for name, together := range map[string]bool{"in one flush": true, "in two": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+				w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
+				stream := newFeed(t, db, w, 0)
+				made := time.Now().UTC().Truncate(time.Millisecond)
+				var events []models.Event
+				for version, total := range []int64{4, 6} {
+					events = append(events, models.Event{
+						V: 1, Type: models.EventCampaignChanged, ID: uuid.NewString(), CampaignID: "c", Shard: 1,
+						At: models.NewTime(made), Version: int64(version + 1), Definition: &models.Definition{
+							Kind: models.KindCoupon, Status: models.StatusOpen, Shards: 2, TimeZone: "UTC",
+							Version: int64(version + 1), Changes: 1, CreatedAt: made, Total: total,
+						},
+					})
+				}
+				events[0].Definition.Dealt = new(int64(4))
+				if together {
+					stream.send(events...)
+				} else {
+					stream.send(events[0])
+					stream.send(events[1])
+				}
+				var totals []int64
+				require.NoError(t, db.Raw("SELECT total FROM lots ORDER BY shard").Scan(&totals).Error)
+				require.Equal(t, []int64{6, 2, 2}, totals)
+				var now models.Definition
+				require.NoError(t, db.Take(&now).Error)
+				require.Equal(t, new(int64(4)), now.Dealt)
+			})
+		})
+	}
+}
