@@ -186,8 +186,8 @@ func (k *Keeper) Complete(ctx context.Context) error {
 }
 
 // Evict checks the next page of resident lots and returns how many it
-// evicted. It evicts idle lots unless their start, or a packet's, is
-// ahead. The failure of a lot does not stop the others.
+// evicted. It evicts idle lots that MySQL has all of, unless their start,
+// or a packet's, is ahead. The failure of a lot does not stop the others.
 func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	page, err := campaigns.Lots(ctx, k.l.db, k.page, "id, epoch", "residency = ?", models.ResidencyResident)(k.resident)
 	if err != nil {
@@ -197,7 +197,8 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	if len(page) > 0 {
 		k.resident = page[len(page)-1].ID
 	}
-	var failed []error
+	page, err = k.applied(ctx, page, okWait)
+	failed := []error{err}
 	for some := range slices.Chunk(page, evictAtOnce) {
 		if ctx.Err() != nil {
 			break
@@ -213,11 +214,32 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 // evicted reports that Redis no longer has it.
 func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err error) {
 	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("")
+	if err == nil {
+		row, err = k.applied(ctx, row, tipWait)
+	}
 	if err != nil {
 		return false, err
 	}
 	n, err := k.evict(ctx, row)
 	return n == 1, err
+}
+
+// applied returns the lots whose streams MySQL applies within a time. Of the
+// others only Redis knows all: the stream may be trimmed past a restored MySQL.
+func (k *Keeper) applied(ctx context.Context, all []models.Campaign, within time.Duration) ([]models.Campaign, error) {
+	partitionOf := func(c *models.Campaign) int { return lua.PartitionOf(c.ID, k.l.scripts.Partitions()) }
+	var partitions []int
+	for i := range all {
+		partitions = append(partitions, partitionOf(&all[i]))
+	}
+	slices.Sort(partitions)
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	applied, err := k.l.applied.Await(ctx, slices.Compact(partitions))
+	if errors.Is(err, context.DeadlineExceeded) { // a later round finds them
+		err = nil
+	}
+	return slices.DeleteFunc(all, func(c models.Campaign) bool { return !slices.Contains(applied, partitionOf(&c)) }), err
 }
 
 func (k *Keeper) evict(ctx context.Context, cs []models.Campaign) (evicted int, err error) {

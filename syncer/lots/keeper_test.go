@@ -42,6 +42,34 @@ func TestKeeper_AnEvictionIsNotedByItsEntry(t *testing.T) {
 	}
 }
 
+// Only Redis has the claims that a restored MySQL has yet to read, or never
+// will, as the stream was trimmed past its offset.
+func TestKeeper_NothingIsEvictedThatMySQLLacks(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id := h.Create(10, nil)
+	h.Take(id, syncertest.Asks("u", 3)...)
+	dump := syncertest.DumpOf(t, h.DB)
+	h.Take(id, syncertest.Asks("v", 4)...)
+	require.NoError(t, dump.Restore(h.DB))
+	keeper := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
+	for _, state := range []models.PartitionState{models.PartitionOK, models.PartitionGap} {
+		h.Exec("UPDATE streams SET state = ?", state)
+		n, err := keeper.Evict(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n, state)
+		isEvicted, err := keeper.EvictOne(t.Context(), id)
+		require.NoError(t, err)
+		require.False(t, isEvicted, state)
+		now, err := h.Scripts.State(t.Context(), id)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, now.Remaining(), state)
+	}
+	h.Exec("UPDATE streams SET state = ?", models.PartitionOK)
+	h.Sync()
+	require.Equal(t, 1, h.Evict(lots.MinIdle))
+}
+
 func TestKeeper_AStreamIsCompleteOnceItsTipIsApplied(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
