@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"dibs/internal/audit"
 	"dibs/internal/printer"
 	"dibs/internal/process"
 	"dibs/internal/sqlstore"
+	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/compare"
 	"dibs/syncer/offset"
@@ -39,6 +41,9 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 	if len(all) == 0 {
 		return errors.New("cmd: no partition has a gap")
 	}
+	if err := reportHeld(ctx, s); err != nil {
+		return err
+	}
 	for i := range all {
 		g := &all[i]
 		if g.Err != nil {
@@ -58,6 +63,29 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 			return err
 		}
 		printer.Printf(w, "%s. What is between is given up; the campaigns of the partition are loaded again.\n", g)
+	}
+	return nil
+}
+
+// reportHeld reports to MySQL how far Redis is with each campaign, as
+// processes do after a loss: those that answered may be gone.
+func reportHeld(ctx context.Context, s *process.Stack) error {
+	held, err := s.Scripts.Held(ctx)
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(held, sqlstore.PageSize) {
+		at, err := s.Scripts.Positions(ctx, some)
+		if err != nil {
+			return err
+		}
+		seen := make(map[string]lua.Position, len(some))
+		for i, id := range some {
+			seen[id] = at[i]
+		}
+		if err := s.Loader.Report(ctx, seen); err != nil {
+			return err
+		}
 	}
 	return nil
 }

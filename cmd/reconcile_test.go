@@ -179,3 +179,49 @@ func TestAnOperatorAcceptsAGap(t *testing.T) {
 	})
 	require.Contains(t, serve.get("/v1/audit").body, `"action":"gap.accepted"`)
 }
+
+// As above, but the processes that answered are gone: only Redis knows how much
+// of a campaign was claimed.
+func TestAnOperatorAcceptsAGapThatOnlyRedisCounts(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: s.dsn})
+	serve := start(t, s.environ, "serve")
+	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
+	serve.post("/campaigns", `{"id":"wide","kind":"coupon","total":10,"shards":2}`)
+	for _, id := range []string{"spring", "wide"} {
+		serve.claim(id, "ada")
+		serve.synced(id, 1)
+	}
+	dump := syncertest.DumpOf(t, db)
+	for _, id := range []string{"spring", "wide"} {
+		serve.claim(id, "bob", "cid")
+		serve.synced(id, 3)
+	}
+	require.Equal(t, cmd.ExitOK, serve.stop().code)
+	require.NoError(t, dump.Restore(db))
+	stream := lua.StreamKey(0)
+	last := s.rdb.XRevRangeN(t.Context(), stream, "+", "-", 1).Val()[0].ID
+	require.NoError(t, s.rdb.Set(t.Context(), lua.TrimmedKey(0), last, 0).Err())
+	require.NoError(t, s.rdb.XTrimMaxLen(t.Context(), stream, 0).Err())
+
+	serve = start(t, s.environ, "serve")
+	state := func() (state string) {
+		require.NoError(t, db.Raw("SELECT state FROM streams WHERE partition_no = 0").Scan(&state).Error)
+		return state
+	}
+	eventually(t, "no process notices", func() bool { return state() == "gap" })
+	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
+	eventually(t, "it does not go on", func() bool { return state() == "ok" })
+	for _, id := range []string{"spring", "wide"} {
+		serve.claim(id, "dan", "eve", "fay", "gus") // of both shards
+		eventually(t, "what is lost is not counted", func() bool {
+			var stock struct {
+				Claimed, Remaining int64
+				LostUnits          int64 `json:"lost_units"`
+			}
+			serve.get("/v1/campaigns/"+id+"/stock").into(t, &stock)
+			return stock.Claimed == 5 && stock.LostUnits == 2 && stock.Remaining == 3
+		})
+	}
+}

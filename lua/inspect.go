@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Positions reads epoch and seq of lots in one round trip, in order. A
-// missing lot is zero. Errors as State.
+// Positions reads those of lots in one round trip, in order. A missing lot
+// is zero. Errors as State.
 func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, s.KeysOf(id).State, "epoch", "seq")
+			cmds[i] = p.HMGet(ctx, s.KeysOf(id).State, "epoch", "seq", "sold")
 		}
 		return nil
 	})
@@ -27,9 +27,10 @@ func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, erro
 		var at struct {
 			Epoch int64 `redis:"epoch"`
 			Seq   int64 `redis:"seq"`
+			Sold  int64 `redis:"sold"`
 		}
 		if err := cmd.Scan(&at); err == nil { // others report a damaged state
-			all[i] = Position{Epoch: at.Epoch, Seq: at.Seq}
+			all[i] = Position{Epoch: at.Epoch, Seq: at.Seq, Units: at.Sold}
 		}
 	}
 	return all, nil
