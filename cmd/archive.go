@@ -75,6 +75,9 @@ func archive(ctx context.Context, s *process.Stack, env Env, before time.Time, c
 	bar := printer.NewProgress(env.Stderr, "claims archived", total)
 	archiver := retention.NewArchiver(s.DB, func(ctx context.Context, id string) error {
 		_, err := evictor.EvictOne(ctx, id)
+		if errors.Is(err, lots.ErrAway) {
+			err = fmt.Errorf("%w: %w", retention.ErrNotArchivable, err)
+		}
 		return err
 	}, func(claims int) {
 		done += claims

@@ -197,7 +197,7 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	if len(page) > 0 {
 		k.resident = page[len(page)-1].ID
 	}
-	page, err = k.applied(ctx, page, okWait)
+	page, err = k.applied(ctx, page)
 	failed := []error{err}
 	for some := range slices.Chunk(page, evictAtOnce) {
 		if ctx.Err() != nil {
@@ -210,12 +210,12 @@ func (k *Keeper) Evict(ctx context.Context) (evicted int, err error) {
 	return evicted, errors.Join(failed...)
 }
 
-// EvictOne evicts a lot if it may be evicted.
-// evicted reports that Redis no longer has it.
+// EvictOne evicts a lot if it may be evicted. evicted reports that Redis no
+// longer has it. Errors: ErrAway of a lot that MySQL does not have all of.
 func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err error) {
 	row, err := campaigns.Lots(ctx, k.l.db, 1, "id, epoch", "id = ?", id)("")
 	if err == nil {
-		row, err = k.applied(ctx, row, tipWait)
+		err = k.l.Applied(ctx, id)
 	}
 	if err != nil {
 		return false, err
@@ -224,16 +224,16 @@ func (k *Keeper) EvictOne(ctx context.Context, id string) (evicted bool, err err
 	return n == 1, err
 }
 
-// applied returns the lots whose streams MySQL applies within a time. Of the
-// others only Redis knows all: the stream may be trimmed past a restored MySQL.
-func (k *Keeper) applied(ctx context.Context, all []models.Campaign, within time.Duration) ([]models.Campaign, error) {
+// applied returns the lots whose streams MySQL has applied. Of the others only
+// Redis knows all: the stream may be trimmed past a restored MySQL.
+func (k *Keeper) applied(ctx context.Context, all []models.Campaign) ([]models.Campaign, error) {
 	partitionOf := func(c *models.Campaign) int { return lua.PartitionOf(c.ID, k.l.scripts.Partitions()) }
 	var partitions []int
 	for i := range all {
 		partitions = append(partitions, partitionOf(&all[i]))
 	}
 	slices.Sort(partitions)
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, okWait)
 	defer cancel()
 	applied, err := k.l.applied.Await(ctx, slices.Compact(partitions))
 	if errors.Is(err, context.DeadlineExceeded) { // a later round finds them

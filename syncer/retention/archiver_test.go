@@ -108,6 +108,34 @@ func TestArchiver_MovesClaimsOfOneSeq(t *testing.T) {
 	requireAgrees(h, id)
 }
 
+// Decisions that a restored MySQL has yet to read again find no archived claim.
+func TestArchiver_WaitsForWhatARestoredMySQLForgot(t *testing.T) {
+	t.Parallel()
+	h := syncertest.NewStack(t)
+	id, claims := closedCampaign(h)
+	evictor := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
+	evict := func(ctx context.Context, id string) error {
+		_, err := evictor.EvictOne(ctx, id)
+		return err
+	}
+	require.NoError(t, evict(t.Context(), id))
+	h.Sync()
+	dump := syncertest.DumpOf(t, h.DB)
+	resolver := resolve.NewResolver(h.DB, resolve.NewRelay(h.DB, h.Scripts, nil), syncertest.Quiet())
+	_, err := resolver.Redeem(t.Context(), claims[9], "later")
+	require.NoError(t, err)
+	h.Sync()
+	require.NoError(t, dump.Restore(h.DB))
+	_, err = retention.NewArchiver(h.DB, evict, func(int) {}).Archive(t.Context(), id, inAMinute())
+	require.ErrorIs(t, err, lots.ErrAway)
+	require.Empty(t, archived(h))
+	_, err = archiver(h).Archive(t.Context(), id, inAMinute())
+	require.NoError(t, err)
+	var status models.ClaimStatus
+	require.NoError(t, h.DB.Raw("SELECT status FROM claims_archive WHERE id = ?", claims[9]).Scan(&status).Error)
+	require.Equal(t, models.ClaimRedeemed, status)
+}
+
 func TestArchiver_MovesTheClaimsOfAllShards(t *testing.T) {
 	t.Parallel()
 	h := syncertest.NewStack(t)
