@@ -22,7 +22,7 @@ func small() lab.Workload {
 	w.Units = int64(testenv.Pick(30, 300))
 	w.Connections = 16
 	w.Rounds = testenv.Pick(1, 3)
-	w.Duration = time.Duration(testenv.Pick(50, 2000)) * time.Millisecond
+	w.Duration = time.Duration(testenv.Pick(500, 2000)) * time.Millisecond
 	w.Patience = 10 * time.Second
 	return w
 }
