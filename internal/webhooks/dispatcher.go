@@ -342,24 +342,26 @@ func settle(batch []spill, err error) {
 // errRemoved means that the file no longer has the endpoint.
 var errRemoved = errors.New("webhooks: no such endpoint any more")
 
-// send delivers events once the endpoint's request limit allows
-// it: one, or a batch if the endpoint takes batches.
-func (d *Dispatcher) send(l *lane, events []models.WebhookEvent) error {
+// send delivers events once the endpoint's request limit allows it: the first,
+// or the first ones if the endpoint takes batches. It returns how many. That
+// is up to the endpoints file as it is now, not when the events were read.
+func (d *Dispatcher) send(l *lane, events []models.WebhookEvent) (n int, err error) {
 	endpoint := d.cfg.Endpoints()[l.key.endpoint]
 	if endpoint == nil {
-		return errRemoved
+		return 0, errRemoved
 	}
+	events = events[:min(len(events), max(1, endpoint.Batch))]
 	id, body, err := endpoint.messageOf(events, l.gap)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := l.slots.Acquire(d.ctx, 1); err != nil {
-		return err
+		return 0, err
 	}
 	err = d.sender.send(d.finishing, endpoint, id, body)
 	l.slots.Release(1)
 	for i := range events {
 		d.metrics.sent(l.key.endpoint, events[i].At, err)
 	}
-	return err
+	return len(events), err
 }

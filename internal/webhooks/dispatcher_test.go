@@ -467,3 +467,55 @@ func TestDispatcher_DeliversBatches(t *testing.T) {
 		require.Less(t, posts, events/100+30)
 	})
 }
+
+// A page of the table that was read for batches must not lose events when
+// the endpoint takes single ones from then on.
+func TestDispatcher_AnEndpointThatTakesNoBatchesAnyMoreLosesNothing(t *testing.T) {
+	t.Parallel()
+	const events = 40
+	var now atomic.Pointer[webhooks.Endpoints]
+	var mu sync.Mutex
+	var seqs []int64
+	posts := 0
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			webhooks.Batch
+			webhooks.Body
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Errorf("a delivery that is none: %v", err)
+		}
+		list := body.Events
+		if body.Data != nil {
+			list = []webhooks.Body{body.Body}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		posts++
+		if posts == 1 { // the rest goes through the table
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		if posts > 2 {
+			single := endpoints(t, endpoint("shop", "http://"+r.Host))
+			now.Store(&single)
+		}
+		for _, one := range list {
+			event, err := models.DecodeEvent(one.Data)
+			if err != nil {
+				t.Errorf("no event: %v", err)
+			}
+			seqs = append(seqs, event.Seq)
+		}
+	}))
+	defer receiver.Close()
+	all := endpoints(t, strings.Replace(endpoint("shop", receiver.URL), `"events"`, `"batch":10,"events"`, 1))
+	now.Store(&all)
+	db := syncertest.OpenServer(t)
+	p := start(t, webhooks.Config{DB: db, Endpoints: func() webhooks.Endpoints { return *now.Load() }})
+	p.submit("spring", 1, events)
+	eventually(t, "nothing waits", func() bool { return p.settled.Load() == events && rows(t, db) == 0 })
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, upTo(1, events), seqs, "each once, in order")
+}

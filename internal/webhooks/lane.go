@@ -110,7 +110,7 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 	for i, it := range heads {
 		events[i] = it.WebhookEvent
 	}
-	err := l.d.send(l, events)
+	n, err := l.d.send(l, events)
 	l.d.mu.Lock()
 	if err != nil && ctx.Err() != nil { // under mu: at the end write settles what was spilled
 		l.d.mu.Unlock()
@@ -122,8 +122,9 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 		l.d.spill(l, behind)
 		l.needed = l.spills
 	} else {
-		l.d.queue(l, behind[len(heads):])
-		l.waiting -= int64(len(heads))
+		heads = heads[:n]
+		l.d.queue(l, behind[n:])
+		l.waiting -= int64(n)
 	}
 	l.d.mu.Unlock()
 	switch {
@@ -134,7 +135,7 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 		return
 	}
 	l.delivered()
-	l.after = max(l.after, heads[len(heads)-1].No) // the table may have them, too
+	l.after = max(l.after, heads[n-1].No) // the table may have them, too
 	for _, it := range heads {
 		it.done(nil)
 	}
@@ -164,15 +165,17 @@ func (l *lane) fromTable(ctx context.Context, commits int) {
 	if len(rows) == 0 && !l.returnToMemory(commits) {
 		_ = sleep.For(ctx, commitPause)
 	}
-	for events := range slices.Chunk(rows, l.d.perDelivery(l.key.endpoint)) {
-		l.trying(events[0].At)
-		if err := l.d.send(l, events); err != nil {
+	for len(rows) > 0 {
+		l.trying(rows[0].At)
+		n, err := l.d.send(l, rows)
+		if err != nil {
 			_ = l.forget() // or the next time
-			l.refused(ctx, events[0].CreatedAt, err)
+			l.refused(ctx, rows[0].CreatedAt, err)
 			return
 		}
 		l.delivered()
-		l.done(events[len(events)-1].No, int64(len(events)))
+		l.done(rows[n-1].No, int64(n))
+		rows = rows[n:]
 	}
 	_ = l.forget() // or the next time
 }
