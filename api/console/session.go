@@ -172,7 +172,10 @@ func (c *Console) signInByLink(w http.ResponseWriter, r *http.Request, text stri
 		return over
 	}
 	s := newSession(l.Token)
-	if c.cfg.MayRead(s.authorize(r)) != nil {
+	switch p := c.cfg.MayRead(s.authorize(r)); {
+	case p != nil && p.Code == wire.CodeUnavailable:
+		return problemOf(p).Detail
+	case p != nil:
 		return over
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), endedTimeout)
@@ -204,6 +207,9 @@ func (c *Console) postSignIn(w http.ResponseWriter, r *http.Request) {
 	case token == "" || len(token) > tokenMax || p != nil && p.Code == wire.CodeUnauthorized:
 		page.Refused = "This token is not known here."
 		c.show(w, nil, http.StatusUnauthorized, "sign-in", page)
+	case p != nil && p.Code == wire.CodeUnavailable:
+		page.Refused = problemOf(p).Detail
+		c.show(w, nil, p.GetStatus(), "sign-in", page)
 	case p != nil:
 		page.Refused = "This token may not read campaigns. Sign in with a viewer's or an admin's."
 		c.show(w, nil, p.GetStatus(), "sign-in", page)

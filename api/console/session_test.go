@@ -95,6 +95,28 @@ func TestASession_EndsHoweverOftenItIsUsed(t *testing.T) {
 	})
 }
 
+// A token that can't be judged now is neither unknown nor short of rights.
+func TestSigningIn_SaysWhenItIsNotKnownWhoOneIs(t *testing.T) {
+	t.Parallel()
+	b := newBrowser(t, &ended{ids: map[string]time.Duration{}})
+	b.cfg.MayRead = func(*http.Request) *wire.Problem {
+		return &wire.Problem{Code: wire.CodeUnavailable, Detail: "The issuer's keys can't be read."}
+	}
+	path, err := SignInPath("s", "t", "/console")
+	require.NoError(t, err)
+	link := httptest.NewRecorder()
+	b.Serve(link, httptest.NewRequest(http.MethodGet, path, nil))
+	require.Contains(t, link.Body.String(), "The issuer&#39;s keys can&#39;t be read.")
+	form := httptest.NewRequest(http.MethodPost, "/console/sign-in", strings.NewReader("token=t"))
+	form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	typed := httptest.NewRecorder()
+	require.Equal(t, http.StatusServiceUnavailable, b.Serve(typed, form))
+	require.Contains(t, typed.Body.String(), "The issuer&#39;s keys can&#39;t be read.")
+	b.cfg.MayRead = func(*http.Request) *wire.Problem { return nil }
+	require.Equal(t, http.StatusOK, b.ask(http.MethodGet, path, nil))
+	require.NotNil(t, b.cookie, "the link was not used up")
+}
+
 // A link must sign in only once, within five minutes.
 func TestALinkSignsInOnceAndForAShortTime(t *testing.T) {
 	t.Parallel()
