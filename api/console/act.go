@@ -291,9 +291,14 @@ func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wir
 		a.Title = "Redeem the claim of " + claim.UserID
 		a.Effects = []string{"The claim belongs to the order “" + given.Get(name) + "”, and can't be released until the redeem is taken back."}
 	case "reopen":
-		body["order_id"] = claim.OrderID
+		order := claim.OrderID
+		if given.Has("order_id") { // what was shown, also if another order redeemed it since
+			order = given.Get("order_id")
+		}
+		body["order_id"] = order
+		a.Fields = []field{{"order_id", order}}
 		a.Title = "Take back the redeem of " + claim.UserID
-		a.Effects = []string{"The claim does not belong to the order “" + claim.OrderID + "” any more: it can be " +
+		a.Effects = []string{"The claim does not belong to the order “" + order + "” any more: it can be " +
 			"redeemed by another, or released. " +
 			"Its hold starts again, if the campaign has one.", "The same can't be done again for this order."}
 	case "extend":
@@ -309,7 +314,7 @@ func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wir
 	}
 	if text := strings.TrimSpace(given.Get(name)); text != "" {
 		body[name] = text
-		a.Fields = []field{{name, text}}
+		a.Fields = append(a.Fields, field{name, text})
 	}
 	var headers []string
 	if a.Verb == "extend" { // sending the form twice extends once

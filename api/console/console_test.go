@@ -266,6 +266,12 @@ func supportRedeemsAndReleases(t *testing.T, s *service) {
 	require.Equal(t, 303, p.act(pages[0]+"/reopen?reason=refunded").status)
 	require.Contains(t, p.get(pages[0]).text, "Reopened")
 	require.Equal(t, 303, p.act(pages[0]+"/extend?by=10m").status)
+	require.Equal(t, 303, p.act(pages[0]+"/redeem?order_id=order-8").status)
+	asked := p.form(pages[0] + "/reopen")
+	s.api("POST", "/v1"+strings.TrimPrefix(pages[0], "/console")+"/reopen", `{"order_id":"order-8"}`)
+	require.Equal(t, 303, p.act(pages[0]+"/redeem?order_id=order-9").status)
+	p.post(pages[0]+"/reopen", asked) // in another tab, or a second time
+	require.Contains(t, p.get(pages[0]).text, "By order order-9.", "no one was asked about this order")
 	require.Contains(t, s.api("GET", "/v1/audit", ""), `"action":"claim.extended"`)
 
 	require.Contains(t, p.get(pages[1]+"/release").text, "1 unit can be claimed again")
