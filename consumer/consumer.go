@@ -19,7 +19,6 @@ import (
 	"dibs/consumer/redisbatch"
 	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/models"
 )
 
 const (
@@ -137,10 +136,7 @@ func (c *Consumer) tendParked(ctx context.Context) {
 
 // replay replays a parked message. left is why it stays parked, or "".
 func (c *Consumer) replay(ctx context.Context, id string) (left string, err error) {
-	sum, err := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group).Replay(ctx, id,
-		func(ctx context.Context, e models.Event, payload []byte) error {
-			return c.service.once(ctx, &models.RawEvent{Event: e, Payload: payload})
-		})
+	sum, err := NewParkingLot(c.cfg.Client, c.cfg.Partitions, c.cfg.Group).replay(ctx, id, c.service)
 	switch {
 	case errors.Is(err, ErrNoParked): // another process replayed or discarded it
 		return "", nil

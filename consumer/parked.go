@@ -179,9 +179,12 @@ type Replay struct {
 // crash messages are replayed again, so handlers must be idempotent.
 // Errors: ErrNoParked, and those of Redis.
 func (l *ParkingLot) Replay(ctx context.Context, id string, handle HandleFunc) (Replay, error) {
+	return l.replay(ctx, id, &service{handle, DefaultHandleTimeout})
+}
+
+func (l *ParkingLot) replay(ctx context.Context, id string, handling *service) (Replay, error) {
 	var sum Replay
 	var page []Parked
-	handling := &service{handle, DefaultHandleTimeout}
 	found := id == ""
 	for p, err := range l.named(ctx, id) {
 		switch {

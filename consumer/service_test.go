@@ -267,6 +267,24 @@ func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	})
 }
 
+// A handler has as long for a replay as for any other attempt.
+func TestService_AReplayHasTheTimeOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	left := make(chan time.Duration, 2)
+	s := startService(t, embedded(t), func(c *consumer.Config) {
+		c.Timeout = time.Hour
+		c.Handle = func(ctx context.Context, _ models.Event, _ []byte) error {
+			until, _ := ctx.Deadline()
+			left <- time.Until(until)
+			return consumer.Permanent(errors.New("closed today"))
+		}
+	})
+	s.claim(t, 0, 1)
+	require.Greater(t, <-left, 50*time.Minute)
+	require.NoError(t, s.lot.AskReplay(t.Context(), s.eventuallyParked(t, 1)[0].ID))
+	require.Greater(t, <-left, 50*time.Minute)
+}
+
 func TestConfigs_NameTheFieldThatTheyRefuse(t *testing.T) {
 	t.Parallel()
 	good := consumer.Config{Config: quick(embedded(t), "ledger", prometheus.NewRegistry()), Handle: (&ledger{}).handle}
