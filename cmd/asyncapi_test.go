@@ -59,6 +59,13 @@ func TestEventsInTheStreamAreAsTheServedDocumentSays(t *testing.T) {
 		got := call(t, http.MethodPost, serve.url+"/v1/campaigns/wide/claims", `{"user_id":"w","quantity":6}`, "Idempotency-Key: w")
 		return got.status == http.StatusCreated
 	}, within, 20*time.Millisecond)
+	serve.post("/campaigns", `{"id":"fresh","kind":"coupon","total":9}`)
+	require.Eventually(t, func() bool { // in Redis, with no claim
+		got := call(t, http.MethodPost, serve.url+"/v1/campaigns/fresh/claims", `{"user_id":"w","quantity":10}`, "Idempotency-Key: w")
+		return got.code() == "sold_out"
+	}, within, 20*time.Millisecond)
+	got := call(t, http.MethodPatch, serve.url+"/v1/campaigns/fresh", `{"low_stock_at":9}`)
+	require.Equal(t, http.StatusOK, got.status, got.body)
 	serve.post("/campaigns", `{"id":"unused","kind":"coupon","total":1}`)
 	require.Equal(t, http.StatusNoContent, call(t, http.MethodDelete, serve.url+"/v1/campaigns/unused", "").status)
 	serve.post("/campaigns/spring/close", ``)

@@ -104,8 +104,8 @@ for _, name in ipairs(crossed) do
   local id = ARGV[2] .. ':' .. name
   redis.call('XADD', stream_key, '*', '_watermill_message_uuid', id, 'metadata', '', 'payload',
     '{"v":1,"type":"campaign.' .. name .. '","id":"' .. id .. '","campaign_id":"' .. campaign_id ..
-    '","remaining":' .. string.format('%.0f', left) .. ',"seq":' .. counts[4] ..
-    ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[3] .. '"}')
+    '","remaining":' .. string.format('%.0f', left) ..
+    (counts[4] ~= '0' and ',"seq":' .. counts[4] or '') .. ',"epoch":' .. counts[2] .. ',"at":"' .. ARGV[3] .. '"}')
 end
 redis.call('HSET', state_key, 'version', ARGV[1], unpack(ARGV, FIRST_PAIR))
 redis.call('HSET', state_key, 'limits', table.concat(limits, ';'))

@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -60,6 +61,24 @@ func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
 		require.Len(t, snapshot(t.Context(), t, rdb), 2, "and the stream, which has the definition")
 		require.Equal(t, models.EventCampaignChanged, b.last().Type)
 		require.Equal(t, "Gala", b.last().Definition.Name)
+	})
+}
+
+// A claim's seq counts from 1, so a line that is crossed before any
+// claim has none, as in the events of MySQL.
+func TestAdjustNamesNoSeqBeforeTheFirstClaim(t *testing.T) {
+	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := newBundle(t, rdb, func(c *models.Campaign) { c.Total = 9 })
+		b.adjust(func(c *models.Campaign) { c.LowStockAt = 9 })
+		entries, err := rdb.XRevRangeN(t.Context(), b.keys.Stream, "+", "-", 1).Result()
+		require.NoError(t, err)
+		payload := fmt.Sprint(entries[0].Values["payload"])
+		require.Contains(t, payload, "campaign.low_stock")
+		require.NotContains(t, payload, `"seq"`)
+		b.claim(want("u", 1, ""))
+		b.adjust(func(c *models.Campaign) { c.Total = 1 })
+		require.Equal(t, models.EventCampaignSoldOut, b.last().Type)
+		require.EqualValues(t, 1, b.last().Seq)
 	})
 }
 
