@@ -84,8 +84,8 @@ func (j JWT) checkFile() error {
 	return err
 }
 
-// errKeys means that no key was ever read, or none for too long, so tokens
-// can't be judged.
+// errKeys means that no key was ever read, or none for too long, or that one
+// may be new while none can be read, so tokens can't be judged.
 var errKeys = errors.New("auth: the issuer's keys can't be read")
 
 type source interface {

@@ -244,6 +244,7 @@ func TestJWT_TheFileOfKeysIsEmptiedOrGone(t *testing.T) {
 		<-time.After(time.Second)
 		require.Equal(t, "ada", ask(g.Gate, token, auth.User))
 		<-time.After(time.Hour - time.Second)
+		require.Equal(t, "unavailable", ask(g.Gate, newES256(t, "new").token(t, nil, nil), auth.User), "its key may be in the file")
 		require.Equal(t, "ada", ask(g.Gate, token, auth.User))
 		require.InDelta(t, 3599, g.value(t, "dibs_credentials_unreadable_seconds", "jwks"), 0.1)
 		require.NoError(t, os.Remove(file))

@@ -58,9 +58,10 @@ func newKeyFile(path string, maxAge time.Duration, log *slog.Logger) (*keyFile, 
 	return &keyFile{now, maxAge}, err
 }
 
-func (f *keyFile) keys(context.Context, func(*keySet) bool) (*keySet, error) {
+func (f *keyFile) keys(_ context.Context, fits func(*keySet) bool) (*keySet, error) {
 	now := f.now.Get()
-	if f.now.Failing() >= f.maxAge {
+	failing := f.now.Failing()
+	if failing >= f.maxAge || failing > 0 && !fits(now) { // the file may have such a key by now
 		return nil, errKeys
 	}
 	return now, nil
@@ -110,8 +111,8 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 }
 
 // keys reads again if no key fits or if the keys are old. While the issuer
-// doesn't answer, it returns the last keys until they are too old. Errors:
-// errKeys.
+// doesn't answer, it returns the last keys until they are too old, if one
+// fits. Errors: errKeys.
 func (u *keyURL) keys(ctx context.Context, fits func(*keySet) bool) (*keySet, error) {
 	now, next := u.cached(fits)
 	switch next {
@@ -161,6 +162,9 @@ func (u *keyURL) cached(fits func(*keySet) bool) (*keySet, next) {
 		now = nil
 	}
 	fit := now != nil && fits(now)
+	if !fit && !u.failing.IsZero() { // the issuer may have such a key by now
+		now = nil
+	}
 	switch {
 	case at.Before(u.pause) || fit && age < keysFor-keysAhead:
 		return now, keep

@@ -106,6 +106,32 @@ func TestKeyURL_AsksWhenItMustAndSeldom(t *testing.T) {
 	})
 }
 
+// Without an answer it is not known whether the issuer has the key by now.
+func TestKeyURL_AKeyThatMayBeNewIsNotUnknownWhileTheIssuerIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{status: 200, body: `{"keys":[` + keyA + `]}`}
+		u := askingFrom(s, DefaultKeysMaxAge)
+		_, err := u.keys(t.Context(), has("b"))
+		require.NoError(t, err, "the issuer has no such key")
+		s.status = 0
+		<-time.After(keysPause)
+		for range 3 {
+			_, err = u.keys(t.Context(), has("b"))
+			require.ErrorIs(t, err, errKeys)
+			_, err = u.keys(t.Context(), has("a"))
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		require.EqualValues(t, 2, s.asked.Load(), "asked a moment ago")
+		s.status, s.body = 200, `{"keys":[`+keyA+`,`+keyB+`]}`
+		<-time.After(keysPause)
+		keys, err := u.keys(t.Context(), has("b"))
+		require.NoError(t, err)
+		require.True(t, has("b")(keys))
+	})
+}
+
 // A withdrawn key must not be accepted again just because no request came
 // in between.
 func TestKeyURL_WithdrawnKeysAreOutInTime(t *testing.T) {
