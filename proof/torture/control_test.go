@@ -78,7 +78,7 @@ var allMutants = []mutant{
 		"internal/process/redis.go", "return redisconn.MayPass(err) && ", "return false && ",
 	}}},
 	{name: "an API is not ready while MySQL is away", seeds: 3, only: []string{"pause sql", "cut all wires to sql"}, edits: []edit{{
-		"api/health.go", "if err := s.ready(ctx); err != nil {", "if err := s.ready(ctx); err != nil || len(s.away(ctx)) > 0 {",
+		"api/health.go", "readyAndAway(ctx)\n\tif err != nil {", "readyAndAway(ctx)\n\tif err != nil || len(away) > 0 {",
 	}}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
 		"syncer/writer/counters.go", `{"claimed", func(d *delta) int64 { return d.Units }},`,

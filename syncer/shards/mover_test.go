@@ -282,7 +282,11 @@ func TestRefill_OneOfTwoThatNeedEachOthersUnitsGetsThem(t *testing.T) {
 	var consumer, refills sync.WaitGroup
 	consumer.Go(func() {
 		for ctx.Err() == nil {
-			syncertest.Apply(t, s.Redis, s.Writer, s.Scripts.Partitions())
+			func() { // a load applies, too
+				s.applying.Lock()
+				defer s.applying.Unlock()
+				syncertest.Apply(t, s.Redis, s.Writer, s.Scripts.Partitions())
+			}()
 		}
 	})
 	results := make([]models.Refill, 2)
