@@ -127,11 +127,7 @@ func noteParked(ctx context.Context, db *gorm.DB, action string, which webhooks.
 			return err
 		}
 	}
-	return audit.NewLog(db).Note(ctx, action, struct {
-		Group    string `json:"group"`
-		Endpoint string `json:"endpoint,omitempty"`
-		ID       string `json:"id,omitempty"`
-	}{webhooks.Group, which.Endpoint, which.EventID})
+	return audit.NewLog(db).Note(ctx, action, audit.Parked{Group: webhooks.Group, Endpoint: which.Endpoint, ID: which.EventID})
 }
 
 func newTestWebhook(env Env) *cobra.Command {

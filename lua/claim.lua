@@ -87,7 +87,8 @@ if fields[numbers + 2] ~= (redis.call('HGET', signals_key, 'generation') or '0')
 local made_ms = fields[numbers + 4]
 if made_ms and ARGV[13] ~= '0' and made_ms ~= ARGV[13] then return {1} end
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then return {2, 1} end
--- Claims wrote both hashes, and so did a load of sold units: a missing one was lost.
+-- Claims wrote both hashes, and so did a load
+-- of sold units: a missing one was lost.
 if sold > 0 and redis.call('EXISTS', users_key, keys_key) < 2 then return {2, redis.call('EXISTS', users_key) == 0 and 2 or 3} end
 
 local epoch_here = tonumber(epoch)

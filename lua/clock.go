@@ -17,3 +17,14 @@ func (s *Scripts) Now(ctx context.Context) (time.Time, error) {
 	}
 	return now.UTC().Truncate(time.Millisecond), nil
 }
+
+// nowWithin is short: callers have another clock.
+const nowWithin = time.Second
+
+// NowOrZero is Now, or zero if Redis does not answer soon.
+func (s *Scripts) NowOrZero(ctx context.Context) time.Time {
+	ctx, cancel := context.WithTimeout(ctx, nowWithin)
+	defer cancel()
+	now, _ := s.Now(ctx) // zero with an error
+	return now
+}

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Positions reads those of lots in one round trip, in order. A missing lot
-// is zero. Errors as State.
+// Positions reads the positions of lots in one round trip,
+// in order. A missing lot is zero. Errors as State.
 func (s *Scripts) Positions(ctx context.Context, ids []string) ([]Position, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -194,17 +194,9 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet b
 			return err
 		}
 		claimID := e.ClaimID
-		claimedAt := ""
 		amount := ""
 		if e.Type == models.EventClaimAccepted {
 			claimID = e.ID
-		}
-		if e.ClaimedAt != nil {
-			claimedAt = e.ClaimedAt.Format(models.TimeLayout)
-		}
-		expiresAt := ""
-		if e.ExpiresAt != nil {
-			expiresAt = e.ExpiresAt.Format(models.TimeLayout)
 		}
 		if e.Amount != nil {
 			amount = strconv.FormatInt(*e.Amount, 10)
@@ -215,8 +207,8 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet b
 		}
 		line = append(line[:0], e.At.Format(models.TimeLayout), string(e.Type), text(e.ID), text(claimID), text(e.UserID),
 			strconv.FormatInt(e.Quantity, 10),
-			strconv.Itoa(e.Shard), strconv.FormatInt(e.Seq, 10), claimedAt, text(e.PacketID), amount, e.Currency, text(e.OrderID),
-			text(e.Reason), strings.Join(e.IDs, " "), strings.Join(runs, " "), expiresAt)
+			strconv.Itoa(e.Shard), strconv.FormatInt(e.Seq, 10), timeText(e.ClaimedAt), text(e.PacketID), amount, e.Currency, text(e.OrderID),
+			text(e.Reason), strings.Join(e.IDs, " "), strings.Join(runs, " "), timeText(e.ExpiresAt))
 		if err := out.Write(line); err != nil {
 			return err
 		}
@@ -272,4 +264,11 @@ func DocumentSettlement(oapi *huma.OpenAPI, op *huma.Operation) {
 		{Name: "time_zone", In: "query", Schema: &huma.Schema{Type: "string"}, Description: "IANA name of the zone of the day; UTC unless given"},
 	}
 	wire.DocumentAnswer(op, "200", "The sums of the day", wire.JSONContentType[0], wire.SchemaOf[models.Settlement](oapi))
+}
+
+func timeText(t *models.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.Format(models.TimeLayout)
 }

@@ -34,6 +34,14 @@ type auditRow struct {
 // TableName names the table for gorm.
 func (auditRow) TableName() string { return "audit_log" }
 
+// Parked is the parked messages that an action is about: all of a
+// group, or of an endpoint, unless ID names one.
+type Parked struct {
+	Group    string `json:"group"`
+	Endpoint string `json:"endpoint,omitempty"`
+	ID       string `json:"id,omitempty"`
+}
+
 // Put records an action of ctx's caller, in the action's transaction. before
 // and after become JSON objects; nil is none.
 func Put(ctx context.Context, tx *gorm.DB, action, campaignID string, before, after any) error {

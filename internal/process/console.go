@@ -204,10 +204,7 @@ func (s *Stack) Comparer() *compare.Comparer {
 // Note records in the audit log what is about to be done to parked
 // messages. It precedes the action: what can't be recorded isn't done.
 func (s *Stack) Note(ctx context.Context, action, group, id string) error {
-	return audit.NewLog(s.DB).Note(ctx, action, struct {
-		Group string `json:"group"`
-		ID    string `json:"id,omitempty"`
-	}{group, id})
+	return audit.NewLog(s.DB).Note(ctx, action, audit.Parked{Group: group, ID: id})
 }
 
 // ParkedBy has a group's parked messages. Those of webhooks are in MySQL.

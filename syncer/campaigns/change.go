@@ -53,9 +53,7 @@ func (r *Repository) Change(ctx context.Context, id string, change models.Change
 func (r *Repository) limitsFrom(ctx context.Context, change models.Change) int64 {
 	now := time.Now()
 	if change.Limits != nil {
-		asking, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if redis, err := r.sender.scripts.Now(asking); err == nil && redis.Before(now) {
+		if redis := r.sender.scripts.NowOrZero(ctx); !redis.IsZero() && redis.Before(now) {
 			now = redis
 		}
 	}

@@ -85,9 +85,7 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 // Redis' clock, so it takes that if Redis answers.
 func (r *Resolver) now(ctx context.Context, d *decision) time.Time {
 	if d.event == models.EventClaimReopened {
-		asking, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if now, err := r.relay.scripts.Now(asking); err == nil {
+		if now := r.relay.scripts.NowOrZero(ctx); !now.IsZero() {
 			return now
 		}
 	}
