@@ -118,7 +118,8 @@ func signingOutEndsTheSession(t *testing.T, s *service) {
 	csrf := url.Values{"csrf": {hidden.FindStringSubmatch(p.get("/console").text)[2]}}
 	require.Equal(t, 200, copied.get("/console").status, "control")
 	require.Equal(t, 200, p.do(http.MethodHead, "/console", nil).status, "a request without a body needs no form")
-	require.Equal(t, 303, copied.post("/console/campaigns/left/pause", csrf).status, "control")
+	paused := copied.post("/console/campaigns/left/pause", csrf)
+	require.Equal(t, 303, paused.status, "control: %s", paused.text)
 	watch, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/console/watch", nil)
 	require.NoError(t, err)
 	stream, err := copied.client.Do(watch)

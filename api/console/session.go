@@ -25,7 +25,7 @@ const (
 	sessionMax = 24 * time.Hour
 	// endedTimeout bounds the check whether a session ended, which precedes
 	// each page.
-	endedTimeout = 400 * time.Millisecond
+	endedTimeout = time.Second
 	// renewAfter is the age at which a session's cookie is set again.
 	renewAfter = 10 * time.Minute
 	// tokenMax bounds a token, as it must fit in a cookie.

@@ -13,7 +13,7 @@ import (
 	"dibs/models"
 )
 
-// pauseSoon is how long a pause waits for MySQL, and then for Redis.
+// pauseSoon is how long a pause waits for MySQL before Redis alone pauses.
 const pauseSoon = 400 * time.Millisecond
 
 type (
@@ -173,7 +173,7 @@ func (s *Routes) pause(ctx context.Context, in *changeInput, change models.Chang
 	if p, is := errors.AsType[*wire.Problem](err); !is || p.Code != wire.CodeUnavailable {
 		return out, err
 	}
-	now, stop := context.WithTimeout(ctx, pauseSoon)
+	now, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	c, err := s.cfg.Campaigns.Pause(now, in.ID)
 	s.cfg.Changed(in.ID)

@@ -54,15 +54,15 @@ func (s *Stack) runWebhooks(ctx context.Context) error {
 		s.Logger.Info("delivering", "group", webhooks.Group, "partitions", s.Config.Partitions, "endpoints",
 			slices.Sorted(maps.Keys(s.endpoints())))
 		return d.Run(ctx, func(ctx context.Context) error {
-			var replaying sync.WaitGroup
-			replaying.Go(func() { s.replayWebhooks(ctx, d) })
-			defer replaying.Wait()
 			cfg := s.reading(webhooks.Group)
 			cfg.OnRead = func(stream string) { s.pulse.Beat("the reader of "+stream, liveWithin) }
 			if !s.Config.ReadAhead {
 				cfg.IsReady = consumer.IsApplied(s.Redis)
 			}
-			return d.ReadAgainAfterRestores(ctx, s.Scripts, func() error {
+			return d.ReadAgainAfterRestores(ctx, s.Scripts, func(ctx context.Context) error {
+				var replaying sync.WaitGroup
+				defer replaying.Wait()
+				replaying.Go(func() { s.replayWebhooks(ctx, d) })
 				return consumer.ReadInOrder(ctx, cfg, s.Config.Partitions, d.Submit)
 			})
 		})

@@ -108,8 +108,17 @@ func New(cfg Config) *Dispatcher {
 // Run delivers submitted events until consume returns. It settles with an
 // error those neither delivered nor in the table. Requests in progress have
 // five seconds to end, or none if ctx ended by ErrReplaced. It may be called
-// again after it has returned.
+// again after it has returned, and begins anew when MySQL was restored.
 func (d *Dispatcher) Run(ctx context.Context, consume func(context.Context) error) error {
+	for {
+		err := d.run(ctx, consume)
+		if !errors.Is(err, errRestored) {
+			return err
+		}
+	}
+}
+
+func (d *Dispatcher) run(ctx context.Context, consume func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	finishing, finish := context.WithCancel(context.WithoutCancel(ctx))
@@ -158,7 +167,7 @@ func (d *Dispatcher) recover(ctx context.Context) error {
 	defer d.mu.Unlock()
 	for _, was := range found {
 		d.lastNo = max(d.lastNo, was.lastNo)
-		l := d.lane(was.key)
+		l := d.lane(was.key, 0)
 		l.spilled = true
 		l.waiting = was.waiting
 		l.gap = was.gap
@@ -174,14 +183,14 @@ func (d *Dispatcher) warnStore(ctx context.Context) sqlstore.Notice {
 	}
 }
 
-// lane finds or makes a lane. The caller holds mu.
-func (d *Dispatcher) lane(key laneKey) *lane {
+// lane finds or makes a lane, of rows after a number. The caller holds mu.
+func (d *Dispatcher) lane(key laneKey, after int64) *lane {
 	l := d.lanes[key]
 	if l == nil {
 		if d.slots[key.endpoint] == nil {
 			d.slots[key.endpoint] = semaphore.NewWeighted(sendsMax)
 		}
-		l = &lane{d: d, key: key, slots: d.slots[key.endpoint]}
+		l = &lane{d: d, key: key, slots: d.slots[key.endpoint], after: after, removed: after}
 		d.lanes[key] = l
 	}
 	return l
@@ -256,13 +265,14 @@ func (d *Dispatcher) enqueue(key laneKey, event *models.RawEvent, done func(erro
 		Endpoint: key.endpoint, CampaignID: key.campaignID, No: d.lastNo, EventID: event.ID, Type: event.Type, At: event.At.Time,
 		Payload: event.Payload, CreatedAt: sqlstore.Now(),
 	}}
-	l := d.lane(key)
+	l := d.lane(key, d.lastNo-1)
 	l.waiting++
 	switch {
 	case l.spilled:
 		d.spill(l, []*item{it})
 	case len(l.queue) >= laneMemory || d.inMemory[key.endpoint] >= nameMemory:
 		d.spill(l, append(l.underway(), append(d.unqueue(l, max(1, l.sending)), it)...))
+		l.needed = l.spills
 	default:
 		d.queue(l, []*item{it})
 	}

@@ -32,13 +32,15 @@ type lane struct {
 	running bool
 	waiting int64     // undelivered events
 	oldest  time.Time // time of the event being tried; zero: none
+	// Inserts that a look at the table waits for: it would lack the next
+	// event, or get one later that was delivered from memory.
+	needed int
 
 	// Owned by the goroutine.
 	gap     *Gap  // not yet reported to the endpoint
 	fails   int   // consecutive
 	after   int64 // number of the last row done
-	removed int64 // rows up to this number are deleted
-	needed  int   // commits without which the table lacks the next event
+	removed int64 // rows up to this number are deleted or parked
 }
 
 // start runs the lane if it has work and is idle. The caller
@@ -144,7 +146,10 @@ func (l *lane) fromMemory(ctx context.Context, heads []*item) {
 // fromTable sends a page of events from the table, of which
 // commits were inserted.
 func (l *lane) fromTable(ctx context.Context, commits int) {
-	if commits < l.needed {
+	l.d.mu.Lock()
+	isShort := commits < l.needed
+	l.d.mu.Unlock()
+	if isShort {
 		_ = sleep.For(ctx, commitPause)
 		return
 	}
@@ -208,6 +213,7 @@ func (l *lane) park(ctx context.Context, since time.Time, reason error) {
 	}
 	l.fails = 0
 	l.done(last, n)
+	l.removed = l.after
 	l.d.metrics.parked.WithLabelValues(l.key.endpoint).Add(float64(n))
 	l.log().ErrorContext(ctx, "events are parked: the endpoint did not take them for too long",
 		slog.Int64("events", n), slog.Any("error", reason))
@@ -238,7 +244,7 @@ func (l *lane) forget() error {
 	if l.removed >= l.after {
 		return nil
 	}
-	err := l.d.store.remove(l.d.finishing, l.key, l.after)
+	err := l.d.store.remove(l.d.finishing, l.key, l.removed, l.after)
 	if err == nil {
 		l.removed = l.after
 	}

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,38 +27,53 @@ const webhookPositions = "webhooks:"
 
 func webhookPosition(partition int) string { return webhookPositions + strconv.Itoa(partition) }
 
+// errRestored ends a run that delivers by a table which an older one replaced.
+var errRestored = errors.New("webhooks: mysql was restored")
+
 // ReadAgainAfterRestores runs read, which reads the streams. Beside it, it writes
 // the stream positions to MySQL and checks that they are still there. A restored
-// MySQL has older positions and lacks the events that waited in it since. The
-// streams are then read again from those positions. The first check comes before
-// read, and waits for MySQL: else newer events would be posted first.
-func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts, read func() error) error {
+// MySQL has older positions and lacks the events that waited in it since. Run then
+// begins anew, and the streams are read again from those positions. The first
+// check comes before read, and waits for MySQL: else newer events would be posted
+// first.
+func (d *Dispatcher) ReadAgainAfterRestores(ctx context.Context, scripts *lua.Scripts, read func(context.Context) error) error {
 	written := make(map[string]string)
-	for !d.tryPositions(ctx, scripts, written) && ctx.Err() == nil {
+	for d.tryPositions(ctx, scripts, written) != nil && ctx.Err() == nil {
 		_ = sleep.For(ctx, positionsEvery)
 	}
+	reading, stop := context.WithCancelCause(ctx)
 	var checking sync.WaitGroup
 	checking.Go(func() {
-		for sleep.For(ctx, positionsEvery) == nil {
-			d.tryPositions(ctx, scripts, written)
+		for sleep.For(reading, positionsEvery) == nil {
+			if err := d.tryPositions(reading, scripts, written); errors.Is(err, errRestored) {
+				stop(err)
+			}
 		}
 	})
-	err := read()
+	err := read(reading)
+	stop(nil)
 	checking.Wait()
-	if !errors.Is(context.Cause(ctx), ErrReplaced) { // or the next start would repeat events
+	switch cause := context.Cause(reading); {
+	case errors.Is(cause, errRestored):
+		return cause
+	case errors.Is(cause, ErrReplaced): // or the next start would repeat events
+	default:
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), positionsEvery)
 		defer cancel()
-		d.tryPositions(last, scripts, written)
+		_ = d.tryPositions(last, scripts, written)
 	}
 	return err
 }
 
-func (d *Dispatcher) tryPositions(ctx context.Context, scripts *lua.Scripts, written map[string]string) bool {
+func (d *Dispatcher) tryPositions(ctx context.Context, scripts *lua.Scripts, written map[string]string) error {
 	err := d.checkPositions(ctx, scripts, written)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, errRestored):
+		d.cfg.Logger.Warn("mysql was restored: the webhooks begin anew with the events that wait in it")
+	case err != nil && ctx.Err() == nil:
 		d.cfg.Logger.Warn("the stream positions of the webhooks are not written to mysql yet, will try again", "error", err)
 	}
-	return err == nil
+	return err
 }
 
 func (d *Dispatcher) checkPositions(ctx context.Context, scripts *lua.Scripts, written map[string]string) error {
@@ -69,17 +85,21 @@ func (d *Dispatcher) checkPositions(ctx context.Context, scripts *lua.Scripts, w
 	for i := range rows {
 		there[rows[i].Name] = rows[i].Value
 	}
+	var restored error
 	for p := range scripts.Partitions() {
-		if err := d.checkPosition(ctx, scripts, p, there, written); err != nil {
+		err := d.checkPosition(ctx, scripts, p, there, written)
+		if err != nil && !errors.Is(err, errRestored) {
 			return err
 		}
+		restored = cmp.Or(restored, err)
 	}
-	return nil
+	return restored
 }
 
 // checkPosition compares what MySQL has with what this process wrote, and at its
 // start with the group, which nothing else moves on: after a crash the events of
-// a second may come again.
+// a second may come again. If an older position is there, the group reads from it.
+// Errors: errRestored, if this process wrote a later one.
 func (d *Dispatcher) checkPosition(ctx context.Context, scripts *lua.Scripts, partition int, there, written map[string]string) error {
 	from, found, err := position(ctx, scripts, partition)
 	if err != nil || !found { // its reader creates it
@@ -88,15 +108,19 @@ func (d *Dispatcher) checkPosition(ctx context.Context, scripts *lua.Scripts, pa
 	name := webhookPosition(partition)
 	_, text, _ := strings.Cut(there[name], " ")
 	was, _ := lua.ParseEntryID(text) // without one, all that the stream holds
-	if there[name] == written[name] || !was.Less(from) {
+	own := written[name]
+	if there[name] == own || own == "" && !was.Less(from) {
 		return d.writePosition(ctx, name, from, written)
 	}
 	if err := scripts.RewindGroup(ctx, partition, Group, was); err != nil {
 		return err
 	}
-	d.cfg.Logger.Warn("mysql was restored, or lacks the last position: events of the claim stream since then are posted again",
+	d.cfg.Logger.Warn("mysql lacks the last position: events of the claim stream since then are posted again",
 		"partition", partition, "from", was.String())
 	written[name] = there[name]
+	if own != "" {
+		return errRestored
+	}
 	return nil
 }
 

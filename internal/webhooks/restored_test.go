@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -41,7 +42,7 @@ func TestReadAgainAfterRestores_AlsoIfTheProcessIsAnother(t *testing.T) {
 	process := func() {
 		ctx, stop := context.WithCancel(t.Context())
 		d := webhooks.New(webhooks.Config{DB: db, Logger: syncertest.Quiet()})
-		require.NoError(t, d.ReadAgainAfterRestores(ctx, scripts, func() error { stop(); return nil }))
+		require.NoError(t, d.ReadAgainAfterRestores(ctx, scripts, func(context.Context) error { stop(); return nil }))
 	}
 	read()
 	process()
@@ -59,23 +60,43 @@ func TestReadAgainAfterRestores_AlsoIfTheProcessIsAnother(t *testing.T) {
 	require.Equal(t, "1-0", position(), "what waited in the lost table is read again")
 }
 
-// A dump may be older than the first position.
-func TestReadAgainAfterRestores_WithoutAPositionTheStreamIsReadFromItsStart(t *testing.T) {
+// A dump may be older than the first position, and than what was parked since:
+// the events wait in it again.
+func TestReadAgainAfterRestores_WhatWaitsAgainIsPosted(t *testing.T) {
 	t.Parallel()
 	db, rdb := syncertest.OpenServer(t), testenv.Redis(t).Client()
 	scripts := syncertest.ScriptsOn(t, rdb, 1)
 	require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), ID: "1-0", Values: []string{"a", "b"}}).Err())
 	require.NoError(t, rdb.XGroupCreate(t.Context(), lua.StreamKey(0), webhooks.Group, "$").Err())
-	ctx, stop := context.WithCancel(t.Context())
-	d := webhooks.New(webhooks.Config{DB: db, Logger: syncertest.Quiet()})
-	require.NoError(t, d.ReadAgainAfterRestores(ctx, scripts, func() error {
-		defer stop()
-		require.NoError(t, db.Where("name LIKE 'webhooks:%'").Delete(&models.Setting{}).Error)
-		eventually(t, "read again", func() bool {
-			groups, err := scripts.Groups(t.Context(), 0)
-			require.NoError(t, err)
-			return slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == webhooks.Group && g.Delivered == lua.EntryID{} })
-		})
-		return nil
-	}))
+	r := newReceiver(t)
+	r.answers(func(got) int { return 410 })
+	p := startReading(t, webhooks.Config{
+		DB: db, Endpoints: fixed(endpoints(t, endpoint("shop", r.URL))), GiveUpAfter: time.Millisecond,
+	}, func(ctx context.Context, d *webhooks.Dispatcher) error {
+		return d.ReadAgainAfterRestores(ctx, scripts, func(ctx context.Context) error { <-ctx.Done(); return nil })
+	})
+	parked := func() (n int64) {
+		require.NoError(t, db.Model(&models.WebhookEvent{}).Where("parked_at IS NOT NULL").Count(&n).Error)
+		return n
+	}
+	p.submit("spring", 1, 7)
+	eventually(t, "parked", func() bool { return parked() == 7 })
+	eventually(t, "a position", func() bool {
+		var n int64
+		require.NoError(t, db.Model(&models.Setting{}).Where("name LIKE 'webhooks:%'").Count(&n).Error)
+		return n == 1
+	})
+	r.answers(func(got) int { return 204 })
+
+	require.NoError(t, db.Model(&models.WebhookEvent{}).Where("parked_at IS NOT NULL").Update("parked_at", nil).Error)
+	p.submit("spring", 8, 600) // some by the table: what it deletes there must not be what waits again
+	eventually(t, "posted", func() bool { return len(r.seqs("spring")) == 593 })
+	require.NoError(t, db.Where("name LIKE 'webhooks:%'").Delete(&models.Setting{}).Error)
+	eventually(t, "read again", func() bool {
+		groups, err := scripts.Groups(t.Context(), 0)
+		require.NoError(t, err)
+		return slices.ContainsFunc(groups, func(g lua.Group) bool { return g.Name == webhooks.Group && g.Delivered == lua.EntryID{} })
+	})
+	eventually(t, "posted", func() bool { return len(r.seqs("spring")) == 600 })
+	require.Zero(t, parked())
 }

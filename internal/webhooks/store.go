@@ -36,9 +36,10 @@ func (s store) page(ctx context.Context, key laneKey, after int64, limit int) (r
 	return rows, err
 }
 
-// remove deletes delivered events, up to a number.
-func (s store) remove(ctx context.Context, key laneKey, upTo int64) error {
-	return s.of(ctx, key).Where("no <= ? AND parked_at IS NULL", upTo).Delete(&models.WebhookEvent{}).Error
+// remove deletes delivered events after a number, up to another. Earlier ones
+// are gone, unless a restored MySQL has them again.
+func (s store) remove(ctx context.Context, key laneKey, after, upTo int64) error {
+	return s.of(ctx, key).Where("no > ? AND no <= ? AND parked_at IS NULL", after, upTo).Delete(&models.WebhookEvent{}).Error
 }
 
 // park gives up a lane's events up to the last that has waited since a time
