@@ -113,7 +113,7 @@ func runHolding(t *testing.T, cfg api.Config) (r *running, claimed chan int, let
 		status, _ := r.post("/v1/campaigns/c1/claims", apitest.OneClaim)
 		claimed <- status
 	}()
-	apitest.Receive(t, entered)
+	testenv.Receive(t, entered)
 	return r, claimed, letGo
 }
 
@@ -129,17 +129,17 @@ func TestServer_StopFinishesWhatWasTaken(t *testing.T) {
 		return err != nil
 	}, time.Minute, time.Millisecond, "no new connections")
 	close(letGo)
-	require.Equal(t, 201, apitest.Receive(t, claimed))
-	require.NoError(t, apitest.Receive(t, r.done))
+	require.Equal(t, 201, testenv.Receive(t, claimed))
+	require.NoError(t, testenv.Receive(t, r.done))
 }
 
 func TestServer_StopGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	r, claimed, letGo := runHolding(t, api.Config{ShutdownTimeout: 20 * time.Millisecond})
 	r.stop()
-	require.ErrorIs(t, apitest.Receive(t, r.done), workers.ErrStop)
+	require.ErrorIs(t, testenv.Receive(t, r.done), workers.ErrStop)
 	close(letGo)
-	apitest.Receive(t, claimed)
+	testenv.Receive(t, claimed)
 }
 
 func TestServer_ReadyNamesWhatIsAway(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -141,7 +142,7 @@ func TestClaim_UnknownCampaignIsNotRemembered(t *testing.T) {
 
 func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	fake := apitest.NewFake(apitest.Coupon("c1", 10))
 	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
@@ -151,7 +152,7 @@ func TestClaim_CampaignGoneFromRedisIsBroughtBackOnce(t *testing.T) {
 
 	fake.Campaigns["c1"].InRedis = false
 	fake.Fail = errors.New("lost: it was loaded before")
-	now.Add(time.Second)
+	now.Advance(time.Second)
 	for range 5 {
 		apitest.Refused(t, 503, "unavailable", h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 	}
@@ -236,7 +237,7 @@ func TestBatch_SaysWhichClaimsAreReplays(t *testing.T) {
 // A batch has one status and no Retry-After, so each claim carries its own.
 func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	fake := apitest.NewFake(apitest.Coupon("c1", 1), apitest.Coupon("c2", 1))
 	fake.OnClaim = func(ctx context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
 		if m.ID == "c2" {
@@ -261,7 +262,7 @@ func TestBatch_SaysWhenToAskAgain(t *testing.T) {
 
 func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	fake := apitest.NewFake(apitest.Coupon("c1", 100))
 	h := apitest.NewServer(t, fake, api.Config{UserRate: 0.5, Clock: now.Now})
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
@@ -272,7 +273,7 @@ func TestUserRate_RefusesWhoAsksTooOften(t *testing.T) {
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u2"}`).Code, "others are not held up")
 	w = apitest.Ask(h, "POST", "/v1/claims:batch", `{"claims":[{"campaign_id":"c1","user_id":"u1"}]}`)
 	require.Contains(t, w.Body.String(), `"status":429`)
-	now.Add(2 * time.Second)
+	now.Advance(2 * time.Second)
 	require.Equal(t, 201, apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim).Code)
 	require.Equal(t, 3, fake.Sent())
 }

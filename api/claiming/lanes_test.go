@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -24,7 +25,7 @@ import (
 
 func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	fake := apitest.NewFake()
 	for i := range 20 {
 		fake.Put(apitest.Coupon(fmt.Sprint("c", i), 100)).InRedis = true
@@ -32,7 +33,7 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	s, h, _ := routes(fake, now.Now)
 	s.KeepInMemory(8, time.Minute)
 	claim := func(i int) {
-		now.Add(time.Millisecond)
+		now.Advance(time.Millisecond)
 		apitest.Answered(t, 201, h, "POST", fmt.Sprintf("/v1/campaigns/c%d/claims", i), apitest.OneClaim)
 	}
 	for i := range 20 {
@@ -43,7 +44,7 @@ func TestCampaignsInMemory_AreBounded(t *testing.T) {
 	asked := fake.StateReads
 	claim(0)
 	require.Equal(t, asked, fake.StateReads, "the one in use stayed")
-	now.Add(2 * time.Minute)
+	now.Advance(2 * time.Minute)
 	claim(1)
 	require.Equal(t, 1, s.Campaigns(), "the idle ones left")
 }
@@ -139,7 +140,7 @@ func TestLanes_ADeletedCampaignIsForgotten(t *testing.T) {
 	sharded := paused
 	sharded.Shards = 2
 	for _, was := range []models.Campaign{paused, sharded} {
-		now := &apitest.Clock{At: apitest.Now}
+		now := clockwork.NewFakeClockAt(apitest.Now)
 		fake := apitest.NewFake()
 		made := func(c models.Campaign) {
 			fake.Put(c).InRedis = c.Shards < 2
@@ -151,7 +152,7 @@ func TestLanes_ADeletedCampaignIsForgotten(t *testing.T) {
 		made(was)
 		h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 		claim := func() string {
-			now.Add(time.Second)
+			now.Advance(time.Second)
 			w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", apitest.OneClaim)
 			return regexp.MustCompile(`"code":"(\w+)"|"seq":1`).FindString(w.Body.String())
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -46,12 +47,12 @@ func twoShards(answer func(call int) (models.Outcome, error)) (fake *apitest.Fak
 // units would be hidden for as long as it took.
 func TestShards_AProofLastsFromItsBegin(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	fake, _ := twoShards(func(int) (models.Outcome, error) { return models.OutcomeDry, nil })
 	proofs := 0
 	fake.OnRefill = func() (models.Refill, error) {
 		proofs++
-		now.Add(lasts)
+		now.Advance(lasts)
 		return models.Refill{SoldOutFrom: 1}, nil
 	}
 	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
@@ -52,11 +53,11 @@ func TestSoldOut_LearnsOnlyWhatStockSays(t *testing.T) {
 // would hide a unit that was returned.
 func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	fake := apitest.NewFake(apitest.Coupon("c1", 0))
 	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	fake.OnClaim = func(_ context.Context, m lua.Meta, reqs []lua.ClaimRequest) ([]lua.ClaimReply, int64, error) {
-		now.Add(lasts)
+		now.Advance(lasts)
 		return fake.Sums(m, reqs)
 	}
 	for range 3 {
@@ -67,7 +68,7 @@ func TestSoldOut_LastsFromTheBeginOfTheCall(t *testing.T) {
 
 func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	fake := apitest.NewFake(apitest.Coupon("c1", 1))
 	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	claim := func(want int, headers ...string) {
@@ -90,7 +91,7 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	require.Equal(t, 200, w.Code)
 	require.Equal(t, 4, fake.Sent())
 
-	now.Add(lasts)
+	now.Advance(lasts)
 	claim(409)
 	claim(409)
 	require.Equal(t, 5, fake.Sent(), "one checks again")
@@ -102,7 +103,7 @@ func TestSoldOut_CostsTheClaimerNothingAndEndsWithARestock(t *testing.T) {
 	fake.Campaigns["c1"].Total = 3 // by another process
 	fake.Mu.Unlock()
 	claim(409)
-	now.Add(lasts)
+	now.Advance(lasts)
 	claim(201)
 	require.Equal(t, 200, apitest.Ask(h, "POST", "/v1/campaigns/c1/close", "").Code)
 	apitest.Refused(t, 409, "closed", h, "POST", "/v1/campaigns/c1/claims", `{"user_id":"u"}`)
@@ -115,7 +116,7 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 		return []models.Outcome{models.OutcomeDry, models.OutcomeClaimed}[call-1], nil
 	})
 	fake.OnRefill = func() (models.Refill, error) { return models.Refill{SoldOutFrom: 6}, nil }
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	h := apitest.NewServer(t, fake, api.Config{Clock: now.Now})
 	for _, c := range []struct{ quantity, status, sent int }{{6, 409, 1}, {6, 409, 1}, {7, 409, 1}, {5, 201, 2}} {
 		w := apitest.Ask(h, "POST", "/v1/campaigns/c1/claims", fmt.Sprintf(`{"user_id":"u","quantity":%d}`, c.quantity))
@@ -127,7 +128,7 @@ func TestSoldOut_IsOfClaimsThatAreAsLarge(t *testing.T) {
 // proof: one claim checks again while the others are refused.
 func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClockAt(apitest.Now)
 	outcome, proofs := models.OutcomeDry, 0
 	fake, _ := twoShards(func(int) (models.Outcome, error) { return outcome, nil })
 	fake.OnRefill = func() (models.Refill, error) {
@@ -144,7 +145,7 @@ func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 	}
 	require.Equal(t, []int{1, 1}, []int{proofs, fake.Sent()})
 	for range 4 { // every half of its lifetime
-		now.Add(lasts / 2)
+		now.Advance(lasts / 2)
 		before := proofs
 		for range 5 {
 			refused("sold_out")
@@ -153,10 +154,10 @@ func TestSoldOut_OfSeveralShardsIsProvenAnewBeforeItEnds(t *testing.T) {
 		require.Equal(t, proofs, fake.Sent())
 	}
 	outcome = models.OutcomePaused
-	now.Add(lasts / 2)
+	now.Advance(lasts / 2)
 	refused("paused")
 	refused("sold_out")
-	now.Add(lasts / 2)
+	now.Advance(lasts / 2)
 	refused("paused")
 	refused("paused")
 }

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"dibs/api/coalesce"
 	"dibs/api/workers"
-	"dibs/internal/apitest"
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
@@ -141,7 +141,7 @@ func TestCoalescer_AThousandCallersGetTheirOwnAnswersOnce(t *testing.T) {
 					return nil
 				})
 			}
-			require.NoError(t, apitest.Result(t, g.Wait))
+			require.NoError(t, testenv.Result(t, g.Wait))
 			require.Len(t, e.seen, 20_000)
 			for id, n := range e.seen {
 				require.Equal(t, 1, n, id)
@@ -187,7 +187,7 @@ func TestCoalescer_BatchesKeepTheirOrder(t *testing.T) {
 			return nil
 		})
 	}
-	require.NoError(t, apitest.Result(t, g.Wait))
+	require.NoError(t, testenv.Result(t, g.Wait))
 }
 
 func TestCoalescer_WhoComesDuringACallSharesTheNext(t *testing.T) {
@@ -197,17 +197,17 @@ func TestCoalescer_WhoComesDuringACallSharesTheNext(t *testing.T) {
 	var g errgroup.Group
 	claim := func() error { _, err := c.Claim(t.Context(), request("u")); return err }
 	g.Go(claim)
-	require.Equal(t, 1, apitest.Receive(t, gate.entered), "an idle coalescer does not wait for company")
+	require.Equal(t, 1, testenv.Receive(t, gate.entered), "an idle coalescer does not wait for company")
 	for range 200 {
 		g.Go(claim)
 	}
 	require.Eventually(t, func() bool { return c.Queued() == 200 }, time.Minute, time.Millisecond)
 	for _, size := range []int{128, 72} {
-		apitest.Send(t, gate.letGo, nil)
-		require.Equal(t, size, apitest.Receive(t, gate.entered))
+		testenv.Send(t, gate.letGo, nil)
+		require.Equal(t, size, testenv.Receive(t, gate.entered))
 	}
-	apitest.Send(t, gate.letGo, nil)
-	require.NoError(t, apitest.Result(t, g.Wait))
+	testenv.Send(t, gate.letGo, nil)
+	require.NoError(t, testenv.Result(t, g.Wait))
 }
 
 func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
@@ -218,7 +218,7 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	c := start(cfg, gate.call)
 	var g errgroup.Group
 	g.Go(func() error { _, err := c.Claim(t.Context(), request("first")); return err })
-	apitest.Receive(t, gate.entered)
+	testenv.Receive(t, gate.entered)
 	reqs := make([]lua.ClaimRequest, 15)
 	for i := range reqs {
 		reqs[i] = request("u")
@@ -230,9 +230,9 @@ func TestCoalescer_FullQueueIsRefusedAtOnceAndSurely(t *testing.T) {
 	require.ErrorIs(t, err, coalesce.ErrQueueFull)
 	require.ErrorIs(t, err, lua.ErrUnavailable)
 	for range 2 {
-		apitest.Send(t, gate.letGo, nil)
+		testenv.Send(t, gate.letGo, nil)
 	}
-	require.NoError(t, apitest.Result(t, g.Wait))
+	require.NoError(t, testenv.Result(t, g.Wait))
 	for i, err := range errs {
 		if i < 10 {
 			require.NoError(t, err)
@@ -253,16 +253,16 @@ func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T)
 	var errSent, errQueued, errStays error
 	var wg sync.WaitGroup
 	wg.Go(func() { _, errSent = c.Claim(sent, first) })
-	apitest.Receive(t, gate.entered)
+	testenv.Receive(t, gate.entered)
 	wg.Go(func() { _, errQueued = c.Claim(queued, second) })
 	wg.Go(func() { _, errStays = c.Claim(t.Context(), third) })
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, time.Minute, time.Millisecond)
 	leaveSent()
 	leaveQueued()
-	apitest.Send(t, gate.letGo, nil)
-	require.Equal(t, 1, apitest.Receive(t, gate.entered), "who left is not sent")
-	apitest.Send(t, gate.letGo, nil)
-	apitest.Wait(t, wg.Wait)
+	testenv.Send(t, gate.letGo, nil)
+	require.Equal(t, 1, testenv.Receive(t, gate.entered), "who left is not sent")
+	testenv.Send(t, gate.letGo, nil)
+	testenv.Wait(t, wg.Wait)
 	require.NoError(t, errSent, "the call ran on its own time, and to its end")
 	require.ErrorIs(t, errQueued, coalesce.ErrLeft)
 	require.ErrorIs(t, errQueued, lua.ErrUnavailable)
@@ -272,7 +272,7 @@ func TestCoalescer_WhoLeftBeforeIsNotSentAndWhoLeftAfterIsAnswered(t *testing.T)
 
 func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
-	now := &apitest.Clock{At: apitest.Now}
+	now := clockwork.NewFakeClock()
 	gate := newGated()
 	cfg := config()
 	cfg.WaitMax, cfg.Clock = 2*time.Second, now.Now
@@ -280,16 +280,16 @@ func TestCoalescer_WhoWaitedTooLongIsNotSent(t *testing.T) {
 	var wg sync.WaitGroup
 	var errOld, errNew error
 	wg.Go(func() { _, _ = c.Claim(t.Context(), request("first")) })
-	apitest.Receive(t, gate.entered)
+	testenv.Receive(t, gate.entered)
 	wg.Go(func() { _, errOld = c.Claim(t.Context(), request("old")) })
 	require.Eventually(t, func() bool { return c.Queued() == 1 }, time.Minute, time.Millisecond)
-	now.Add(2*time.Second + time.Millisecond)
+	now.Advance(2*time.Second + time.Millisecond)
 	wg.Go(func() { _, errNew = c.Claim(t.Context(), request("new")) })
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, time.Minute, time.Millisecond)
-	apitest.Send(t, gate.letGo, nil)
-	require.Equal(t, 1, apitest.Receive(t, gate.entered))
-	apitest.Send(t, gate.letGo, nil)
-	apitest.Wait(t, wg.Wait)
+	testenv.Send(t, gate.letGo, nil)
+	require.Equal(t, 1, testenv.Receive(t, gate.entered))
+	testenv.Send(t, gate.letGo, nil)
+	testenv.Wait(t, wg.Wait)
 	require.ErrorIs(t, errOld, coalesce.ErrWaited)
 	require.ErrorIs(t, errOld, lua.ErrUnavailable)
 	require.NoError(t, errNew)
@@ -305,7 +305,7 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	for range 3 {
 		g.Go(func() error { _, err := c.Claim(t.Context(), request("u")); return err })
 	}
-	apitest.Receive(t, gate.entered)
+	testenv.Receive(t, gate.entered)
 	require.Eventually(t, func() bool { return c.Queued() == 2 }, time.Minute, time.Millisecond)
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -313,12 +313,12 @@ func TestCoalescer_StopWaitsForWhatWasQueuedAndTakesNoMore(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- c.group.Stop(t.Context()) }()
 	for range 2 {
-		apitest.Send(t, gate.letGo, nil)
-		apitest.Receive(t, gate.entered)
+		testenv.Send(t, gate.letGo, nil)
+		testenv.Receive(t, gate.entered)
 	}
-	apitest.Send(t, gate.letGo, nil)
-	require.NoError(t, apitest.Receive(t, stopped))
-	require.NoError(t, apitest.Result(t, g.Wait))
+	testenv.Send(t, gate.letGo, nil)
+	require.NoError(t, testenv.Receive(t, stopped))
+	require.NoError(t, testenv.Result(t, g.Wait))
 	_, err := c.Claim(t.Context(), request("late"))
 	require.ErrorIs(t, err, coalesce.ErrStopping)
 	require.Len(t, gate.seen, 3)
@@ -332,8 +332,8 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	cfg.PerCall, cfg.QueueMax = 1, 4
 	c := start(cfg, gate.call)
 	next := func() {
-		apitest.Send(t, gate.letGo, nil)
-		apitest.Receive(t, gate.entered)
+		testenv.Send(t, gate.letGo, nil)
+		testenv.Receive(t, gate.entered)
 	}
 	var wg sync.WaitGroup
 	const last = 20
@@ -344,7 +344,7 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 			seqs[i] = reply.Claim.Seq
 		})
 		if i == 0 {
-			apitest.Receive(t, gate.entered)
+			testenv.Receive(t, gate.entered)
 			continue
 		}
 		require.Eventually(t, func() bool { return c.Queued() == min(i, 3) }, time.Minute, time.Millisecond)
@@ -354,8 +354,8 @@ func TestCoalescer_QueueThatNeverEmptiesKeepsItsOrder(t *testing.T) {
 	}
 	next()
 	next()
-	apitest.Send(t, gate.letGo, nil)
-	apitest.Wait(t, wg.Wait)
+	testenv.Send(t, gate.letGo, nil)
+	testenv.Wait(t, wg.Wait)
 	require.True(t, slices.IsSorted(seqs[:]), seqs)
 	require.EqualValues(t, last, seqs[last-1])
 }

@@ -162,25 +162,5 @@ func Refused(t testing.TB, status int, code string, h http.Handler, method, path
 	return RequireProblem(t, status, w.Header(), w.Body.Bytes(), code)
 }
 
-// Clock is a clock that tests set.
-type Clock struct {
-	mu sync.Mutex
-	At time.Time
-}
-
-// Now returns the clock's time.
-func (c *Clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.At
-}
-
-// Add advances the clock.
-func (c *Clock) Add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.At = c.At.Add(d)
-}
-
 // ASplit is a request body for packets.
 const ASplit = `{"count":3,"amount":10,"split":"double_mean","min":1,"max":8,"release_at":"2027-01-01T08:00:00.1239+08:00"}`

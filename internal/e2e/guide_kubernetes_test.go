@@ -39,10 +39,12 @@ done
 `
 
 // helm renders the chart with Helm's packages, which are in a separate
-// module. It was compiled before, without the flags of these tests.
+// module.
 const helm = `#!/usr/bin/env bash
 set -eu
-GOFLAGS= HELM_ARGS="$*" HELM_OBJECTS="$HOME/objects.yaml" go -C "$CHARTTEST" test -count=1 -run '^TestHelmCommand$' .
+export HELM_ARGS="$*" HELM_OBJECTS="$HOME/objects.yaml"
+cd "$CHARTTEST"
+exec "$HOME/charttest" -test.run '^TestHelmCommand$'
 `
 
 // object is the part of a chart's object used here.
@@ -241,13 +243,6 @@ func withToken(t *testing.T, to, file string) string {
 	return front.URL
 }
 
-func goEnv(t *testing.T, name string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
-	require.NoError(t, err)
-	return strings.TrimSpace(string(out))
-}
-
 // The guide's commands make secrets and objects. Processes run
 // with the resulting environment, probes and order: installed,
 // then rolled over under load. Only Helm's engine is real here.
@@ -258,8 +253,10 @@ func TestGuide_Kubernetes(t *testing.T) {
 	require.NoError(t, err)
 	g := openGuide(t, "kubernetes.md", &s, map[string]string{
 		"REDIS_URL": s.redisURL, "MYSQL_DSN": s.dsn, "MYSQL_DSN_MIGRATE": s.dsn, "CHARTTEST": charttest,
-		"GOCACHE": goEnv(t, "GOCACHE"), "GOMODCACHE": goEnv(t, "GOMODCACHE"), "GOFLAGS": goEnv(t, "GOFLAGS"),
 	})
+	compile := exec.CommandContext(t.Context(), "../../scripts/charttest", filepath.Join(g.folder, "charttest"))
+	out, err := compile.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	for name, script := range map[string]string{"kubectl": kubectl, "helm": helm} {
 		require.NoError(t, os.WriteFile(filepath.Join(g.folder, name), []byte(script), 0o700))
 	}

@@ -59,6 +59,22 @@ func TestCampaigns_CreateGivesBackWhatItStored(t *testing.T) {
 	})
 }
 
+// Earlier versions wrote this digest into created_digest. A renamed field must
+// keep its name there, or a repeated creation counts as another campaign.
+func TestCampaigns_CreateStoresTheDigestOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	db := syncertest.OpenServer(t)
+	starts := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	_, _, err := syncertest.NewCampaigns(t, db, syncertest.OpenScripts(t)).Create(t.Context(), models.Campaign{
+		ID: "summer", Kind: models.KindCoupon, Name: "Summer", Status: models.StatusOpen, Total: 100, PerUser: 2, PerUserPerDay: 1,
+		TimeZone: "Europe/Berlin", StartsAt: &starts, LowStockAt: 10, HoldForMs: 900_000,
+	})
+	require.NoError(t, err)
+	var digest string
+	require.NoError(t, db.Raw("SELECT created_digest FROM definitions").Scan(&digest).Error)
+	require.Equal(t, "dbc4e4a025d86d44ec5cd361bbebb1ae47c35a2634efc6fffacfb7e3f662319b", digest)
+}
+
 func TestCampaigns_CreateAgainIsToldFromAnotherUnderTheSameID(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
