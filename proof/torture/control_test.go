@@ -30,7 +30,7 @@ var allMutants = []mutant{
 			}
 			w.flush(ctx, taken)`,
 	}}},
-	{name: "a claim that is sent again claims again", seeds: 1, short: true, only: []string{"spoil a wire"}, edits: []edit{
+	{name: "a claim that is sent again claims again", seeds: 1, only: []string{"spoil a wire"}, edits: []edit{
 		{"internal/redisconn/connect.go", "MaxRetries: -1, ", "MaxRetries: 3, "},
 		{"lua/claim.lua", "local claim = known[i] or key_here[key]", "local claim = key_here[key]"},
 	}},
@@ -77,7 +77,7 @@ var allMutants = []mutant{
 	{name: "a process ends when Redis is away as it starts", seeds: 3, only: []string{"kill api", "kill redis"}, edits: []edit{{
 		"internal/process/redis.go", "return redisconn.MayPass(err) && ", "return false && ",
 	}}},
-	{name: "an API is not ready while MySQL is away", seeds: 3, only: []string{"pause sql", "cut all wires to sql"}, edits: []edit{{
+	{name: "an API is not ready while MySQL is away", seeds: 3, short: true, only: []string{"pause sql", "cut all wires to sql"}, edits: []edit{{
 		"api/health.go", "readyAndAway(ctx)\n\tif err != nil {", "readyAndAway(ctx)\n\tif err != nil || len(away) > 0 {",
 	}}},
 	{name: "a flush of many claims counts one unit too many", seeds: 1, only: []string{"kill consumer"}, edits: []edit{{
