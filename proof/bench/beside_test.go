@@ -23,13 +23,10 @@ const (
 // benchBeside loads the API alone, beside a ledger reader, and
 // beside webhooks, of which one receiver may be dead.
 func benchBeside(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
-	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
-	program := buildDibs(b)
-	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	w := &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))}
-	w.api, w.consumer = startDibs(b, program, "api", settings...), startDibs(b, program, "consumer", settings...)
+	w := newWhole(b)
+	s.Facts = append(w.facts(b), wrkVersion(b))
+	w.span = longSpan()
+	w.startBoth(b)
 	read := w.create(b)
 	sendBatches(b, w.api.addr, amount(besideClaims), []string{read})
 	w.untilDrained(b, read)
@@ -41,7 +38,7 @@ func benchBeside(b *testing.B, s *sheet) {
 	hooks := func(name string, urls ...string) func() {
 		file := hookFile(b, urls...)
 		return func() {
-			_, stop := runDibs(b, program, "webhooks", append(settings, "DIBS_WEBHOOKS_FILE="+file, "DIBS_WEBHOOKS_PRIVATE=1")...)
+			_, stop := runDibs(b, w.program, "webhooks", append(w.settings, "DIBS_WEBHOOKS_FILE="+file, "DIBS_WEBHOOKS_PRIVATE=1")...)
 			defer stop()
 			w.acceptedOf(b, s, w.create(b), name, besideConnections)
 		}

@@ -29,13 +29,9 @@ type storefront struct {
 
 // benchClient runs the same callers on both kinds of clients.
 func benchClient(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
-	s.Facts = []string{r.version(b), st.version(b)}
-	program := buildDibs(b)
-	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	f := &storefront{whole: &whole{broker: r, store: st}}
-	f.api, f.consumer = startDibs(b, program, "api", settings...), startDibs(b, program, "consumer", settings...)
+	f := &storefront{whole: newWhole(b)}
+	s.Facts = f.facts(b)
+	f.startBoth(b)
 	f.shared = f.connect(b, client.Config{})
 	f.single = f.connect(b, client.Config{Batch: 1})
 	shared, single := fmt.Sprintf("shared requests, %d callers", clientCallers), fmt.Sprintf("a request a claim, %d callers", clientCallers)

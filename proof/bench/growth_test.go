@@ -27,15 +27,12 @@ var growthSizes, growthCampaigns = []int{10_000, 1_000_000, 10_000_000}, []int{1
 // benchGrowth measures each process's cost of a claim as a
 // campaign, and the number of campaigns, grow.
 func benchGrowth(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
 	s.rounds = 1
-	s.Facts = []string{r.version(b), st.version(b)}
-	m := &many{whole: &whole{broker: r, store: st}, program: buildDibs(b)}
-	m.settings = []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	m.api = startDibs(b, m.program, "api", m.settings...)
-	m.consumer = startDibs(b, m.program, "consumer", m.settings...)
-	syncer := startDibs(b, m.program, "syncer", m.settings...) // trims the stream
+	m := &many{whole: newWhole(b)}
+	r := m.broker
+	s.Facts = m.facts(b)
+	m.startBoth(b)
+	syncer := m.start(b, "syncer") // trims the stream
 	for _, n := range growthCampaigns {
 		s.spread(b, m, syncer, n)
 	}

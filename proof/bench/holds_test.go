@@ -25,16 +25,12 @@ const (
 // benchHolds loads the API beside an idle syncer, then beside one that sweeps
 // a year of holds ending together. All run on this machine.
 func benchHolds(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
-	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
-	program := buildDibs(b)
-	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	// many batches
-	w := &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))}
-	w.api, w.consumer = startDibs(b, program, "api", settings...), startDibs(b, program, "consumer", settings...)
+	w := newWhole(b)
+	s.Facts = append(w.facts(b), wrkVersion(b))
+	w.span = longSpan() // many batches
+	w.startBoth(b)
 	// or claims of last year would be idle
-	keeper := startDibs(b, program, "syncer", append(settings, "DIBS_IDLE_EVICT=10000h")...)
+	keeper := w.start(b, "syncer", "DIBS_IDLE_EVICT=10000h")
 	held := newHeld(b, w)
 	alone, beside := "claims", "claims beside a sweep"
 	s.takeTurns([]func(){

@@ -31,25 +31,17 @@ const (
 // many is a whole Dibs with idle campaigns.
 type many struct {
 	*whole
-	settings []string
-	program  string
-	ids      []string
+	ids []string
 }
 
 // benchMany makes campaigns, half of them with holds, makes one
 // claim in each, and then leaves them idle.
 func benchMany(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
 	s.rounds = 1
-	s.Facts = []string{r.version(b), st.version(b)}
-	m := &many{whole: &whole{broker: r, store: st}, program: buildDibs(b)}
-	m.settings = []string{
-		"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0", "DIBS_IDLE_EVICT=10h",
-	}
+	m := &many{whole: newWhole(b, "DIBS_IDLE_EVICT=10h")}
+	s.Facts = m.facts(b)
 	m.createAll(b, amount(manyCampaigns))
-	m.api = startDibs(b, m.program, "api", m.settings...)
-	m.consumer = startDibs(b, m.program, "consumer", m.settings...)
+	m.startBoth(b)
 	left := s.coldBatch(b, m, m.ids)
 	left = s.coldOneByOne(b, m, left)
 	for len(left) > 0 {
@@ -57,7 +49,7 @@ func benchMany(b *testing.B, s *sheet) {
 		m.untilClaimed(b, left[:n])
 		left = left[n:]
 	}
-	syncer := startDibs(b, m.program, "syncer", m.settings...)
+	syncer := m.start(b, "syncer")
 	m.untilBooked(b)
 	s.idle(b, m, syncer)
 	s.reconcileMany(b, m, amount(manyReconcile))

@@ -25,17 +25,12 @@ const (
 // benchOverview loads the console's first page over many
 // campaigns: alone, and beside a rush with open pages.
 func benchOverview(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
-	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
-	m := &many{whole: &whole{broker: r, store: st, span: fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds()))}, program: buildDibs(b)}
-	m.settings = []string{
-		"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0", "DIBS_IDLE_EVICT=10h", "DIBS_GROUPS=syncer",
-	}
+	m := &many{whole: newWhole(b, "DIBS_IDLE_EVICT=10h", "DIBS_GROUPS=syncer")}
+	s.Facts = append(m.facts(b), wrkVersion(b))
+	m.span = longSpan()
 	m.createAll(b, amount(manyCampaigns))
-	m.api = startDibs(b, m.program, "api", m.settings...)
-	m.consumer = startDibs(b, m.program, "consumer", m.settings...)
-	startDibs(b, m.program, "syncer", m.settings...)
+	m.startBoth(b)
+	m.start(b, "syncer")
 	m.untilClaimed(b, m.ids[:min(len(m.ids), manyInBatch)]) // and with them in Redis, the busiest
 	alone := "claims"
 	beside := fmt.Sprintf("claims beside %d open overviews", overviewPages)

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,8 +23,7 @@ const (
 	packetConnections  = 20
 	manyConnections    = 200
 	packetListPath     = "../lab/red_packet.lua"
-	packetsToLoad      = 1_000_000
-	holdTarget         = 2 * time.Millisecond // limit of Redis' time in one call
+	packetsOnOffer     = 1_000_000 // to a load over HTTP
 	packetsPerCallMost = 128
 )
 
@@ -51,7 +48,6 @@ func benchPackets(b *testing.B, s *sheet) {
 		},
 		func() { s.packetsOverHTTP(b, c, more, manyConnections) },
 		func() { s.packetsInBatches(b, c, batched) },
-		func() { s.loadPackets(b, r) },
 	})
 	s.ratio(b, ours+" / article's script from Go", ours, inGo, 0)
 	s.ratio(b, ours+" / article's script from C", ours, inC, 0)
@@ -67,13 +63,12 @@ func benchPackets(b *testing.B, s *sheet) {
 	s.note("Dibs: the same packets, driven from Go; each claim has its key, its record and its event in the stream.")
 	s.note(fmt.Sprintf("Over HTTP: wrk over %d connections, a claim a request, each with a key of its own; servers share the cores."+
 		" The no-op handler reads the body and answers 201 as a claim is answered.", packetConnections))
-	s.note(fmt.Sprintf("Loading: push.lua, %d packets a call, one call after another. A slow call is one that SLOWLOG has above %s.", lua.PushMax, holdTarget))
 }
 
 // packetsInBatches hands out all packets over HTTP, many claims per request.
 func (s *sheet) packetsInBatches(b *testing.B, c *counters, name string) {
 	total := amount(articlePackets)
-	m, _ := c.broker.packetCampaign(b, total)
+	m := c.broker.packetCampaign(b, total)
 	before, start := c.api.cpu(b), time.Now()
 	sendBatches(b, c.api.addr, total, []string{m.ID})
 	s.add(name, "packets/s", float64(total)/time.Since(start).Seconds())
@@ -82,7 +77,7 @@ func (s *sheet) packetsInBatches(b *testing.B, c *counters, name string) {
 	c.broker.forgetPackets(b, m)
 }
 
-func (r *broker) packetCampaign(b *testing.B, packets int) (lua.Meta, time.Duration) {
+func (r *broker) packetCampaign(b *testing.B, packets int) lua.Meta {
 	b.Helper()
 	c := models.Campaign{
 		ID: fmt.Sprintf("rain-%d", r.made.Add(1)), Kind: models.KindPacket, Status: models.StatusOpen, TimeZone: "UTC",
@@ -95,7 +90,6 @@ func (r *broker) packetCampaign(b *testing.B, packets int) (lua.Meta, time.Durat
 	for i := range all {
 		all[i] = models.Packet{ID: fmt.Sprintf("_%08d", i+1), Amount: int64(1 + i%2000)}
 	}
-	start := time.Now()
 	for at := 0; at < packets; {
 		part := all[at:min(at+lua.PushMax, packets)]
 		upto, err := r.scripts.Push(b.Context(), c.ID, &lua.Push{
@@ -104,10 +98,9 @@ func (r *broker) packetCampaign(b *testing.B, packets int) (lua.Meta, time.Durat
 		require.NoError(b, err)
 		at = int(upto)
 	}
-	took := time.Since(start)
 	meta, err := r.scripts.MetaOf(&c)
 	require.NoError(b, err)
-	return meta, took
+	return meta
 }
 
 func (r *broker) forgetPackets(b *testing.B, m lua.Meta) {
@@ -123,7 +116,7 @@ func (r *broker) forgetPackets(b *testing.B, m lua.Meta) {
 // packets hands out all packets through lua.Scripts.
 func (s *sheet) packets(b *testing.B, r *broker, name string) {
 	total := int64(amount(articlePackets))
-	m, _ := r.packetCampaign(b, int(total))
+	m := r.packetCampaign(b, int(total))
 	before, start := r.usage(b), time.Now()
 	var next, taken atomic.Int64
 	group, ctx := errgroup.WithContext(b.Context())
@@ -204,34 +197,9 @@ func (s *sheet) goBenchmark(b *testing.B, r *broker, name string, c articleCalls
 }
 
 func (s *sheet) packetsOverHTTP(b *testing.B, c *counters, name string, connections int) {
-	m, _ := c.broker.packetCampaign(b, amount(packetsToLoad))
+	m := c.broker.packetCampaign(b, amount(packetsOnOffer))
 	got := s.load(b, name, c.api, func() wrkResult { return wrk(b, c.api.addr, m.ID, connections, true) })
 	require.Zero(b, got.Refused)
 	require.GreaterOrEqual(b, c.broker.taken(b, m), got.Requests)
 	c.broker.forgetPackets(b, m)
-}
-
-// loadPackets loads a million packets into Redis, and logs each slow call.
-func (s *sheet) loadPackets(b *testing.B, r *broker) {
-	ctx := longAfter(b)
-	slower := strconv.FormatInt(holdTarget.Microseconds(), 10)
-	require.NoError(b, r.rdb.ConfigSet(ctx, "slowlog-log-slower-than", slower).Err())
-	require.NoError(b, r.rdb.Do(ctx, "slowlog", "reset").Err())
-	before := r.usage(b)
-	packets := amount(packetsToLoad)
-	m, took := r.packetCampaign(b, packets)
-	after := r.usage(b)
-	slow, err := r.rdb.SlowLogGet(ctx, -1).Result()
-	require.NoError(b, err)
-	calls, longest := 0, time.Duration(0)
-	for _, one := range slow {
-		if strings.EqualFold(one.Args[0], "evalsha") {
-			calls, longest = calls+1, max(longest, one.Duration)
-		}
-	}
-	s.add("loading", "packets/s", float64(packets)/took.Seconds())
-	s.add("loading: Redis is held by a call", "ms, mean", float64(after.scripts-before.scripts)/float64(time.Millisecond)/float64(after.evalshas-before.evalshas))
-	s.add("loading: calls above 2 ms", "calls", float64(calls))
-	s.add("loading: the longest of these", "ms", float64(longest)/float64(time.Millisecond))
-	r.forgetPackets(b, m)
 }

@@ -16,13 +16,11 @@ const pipelineClaims = 200_000
 // alternating with the article's script, which stores no claim. It adds each
 // part's CPU time per stored claim, and the space of a row.
 func benchPipeline(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
-	s.Facts = []string{r.version(b), st.version(b)}
 	tool(b, "redis-benchmark", "redis-tools")
-	program := buildDibs(b)
-	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	w := &whole{broker: r, store: st, api: startDibs(b, program, "api", settings...), consumer: startDibs(b, program, "consumer", settings...)}
+	w := newWhole(b)
+	r, st := w.broker, w.store
+	s.Facts = w.facts(b)
+	w.startBoth(b)
 	article, booked := "article's script, one claim a call", fmt.Sprintf("booked, in batches of %d", batchClaims)
 	allCPU := booked + ": CPU of API, consumer, Redis and SQL server"
 	s.takeTurns([]func(){

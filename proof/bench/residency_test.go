@@ -4,17 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
-	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
@@ -26,75 +20,50 @@ import (
 )
 
 const (
-	bigClaims   = 1_000_000 // of the rebuilt campaign
-	smallClaims = 10_000    // of the loaded one
-	loads       = 50        // of that one, per round
+	bigClaims = 1_000_000 // of the rebuilt campaign
 
 	residentPartitions = 64 // so that another campaign has its own stream
 
 	othersPerCall = 16 // claims of the campaign beside, over one connection
-	heldNoted     = 500 * time.Microsecond
 )
 
 // resident has the parts that load and evict campaigns, as in
-// the roles, and two campaigns with every claim in MySQL.
+// the roles, and a campaign with every claim in MySQL.
 type resident struct {
 	*broker
-	store      *store
-	loader     *lots.Loader
-	evictor    *lots.Keeper
-	writer     *writer.Writer
-	big, small string
-	pid        int // of Redis
+	store   *store
+	loader  *lots.Loader
+	evictor *lots.Keeper
+	writer  *writer.Writer
+	big     string
 }
 
-// benchResidency loads campaigns from MySQL into Redis and evicts them.
+// benchResidency loads a campaign from MySQL into Redis and evicts it.
 func benchResidency(b *testing.B, s *sheet) {
 	r := newResident(b)
 	s.Facts = []string{r.version(b), r.store.version(b)}
 	rebuild := fmt.Sprintf("rebuild of %d claims", amount(bigClaims))
 	const alone, beside = "claims of another campaign", "claims of another campaign during a rebuild"
-	first := r.mayPreferRedis(b)
 	s.takeTurns([]func(){
 		func() { s.rebuild(b, r, rebuild) },
-		func() { s.loadSmall(b, r, fmt.Sprintf("load of %d claims", smallClaims)) },
-		func() {
-			if first {
-				r.preferRedis(b, true)
-				s.rebuild(b, r, rebuild+", Redis goes first")
-				r.preferRedis(b, false)
-			}
-		},
 		func() { s.others(b, r, alone, beside) },
 	})
 	s.ratio(b, beside+" / without", beside, alone, 0.8)
 	s.goal(b, rebuild, atMost, 30)
-	s.note("Aims: a load of 10,000 in less than 200 ms at p99, no command that holds Redis" +
-		" for more than 2 ms. Rebuild and load by the loader of `dibs api`, with the eviction that follows each.")
-	s.note("Held by a command: the longest that SLOWLOG has, whose clock goes on while Redis waits for a core; how long it waited in all, by the kernel, stands beside it.")
-	if first {
-		s.note("Redis goes first: a control. Its thread is given a core whenever it wants one (`chrt -f`), so what SLOWLOG has then are commands that are slow themselves.")
-	} else {
-		s.note("The control, Redis with a core whenever it wants one, needs `chrt` and the right to use it.")
-	}
+	s.note("Rebuild by the loader of `dibs api`, with the eviction that follows it.")
 	s.note(fmt.Sprintf("Another campaign: calls of %d claims over one connection, one after the other; before, during and after a rebuild.", othersPerCall))
 }
 
 func newResident(b *testing.B) *resident {
 	b.Helper()
-	server := testenv.Redis(b, fmt.Sprint("slowlog-log-slower-than ", heldNoted.Microseconds()), "slowlog-max-len 100000")
-	r := &resident{broker: brokerOn(b, server), store: stores(b)[0]}
+	r := &resident{broker: newBroker(b), store: stores(b)[0]}
 	var err error
 	r.scripts, err = lua.New(r.rdb, lua.Options{Partitions: residentPartitions})
 	require.NoError(b, err)
 	r.loader = lots.New(r.store.gorm, r.scripts, slog.New(slog.DiscardHandler), lots.Settle, nil)
 	r.evictor = lots.NewKeeper(r.loader, lots.MinIdle, nil)
 	r.writer = syncertest.StartWriter(b, writer.Config{DB: r.store.gorm, Partitions: residentPartitions, FlushInterval: time.Millisecond})
-	info, err := r.rdb.InfoMap(b.Context(), "server").Result()
-	require.NoError(b, err)
-	r.pid, err = strconv.Atoi(info["Server"]["process_id"])
-	require.NoError(b, err)
-	r.big, r.small = r.planted(b, int64(amount(bigClaims))), r.planted(b, smallClaims)
+	r.big = r.planted(b, int64(amount(bigClaims)))
 	return r
 }
 
@@ -128,23 +97,21 @@ func (r *resident) planted(b *testing.B, claims int64) string {
 	return id
 }
 
-// apply applies both campaigns' streams to MySQL: a load relies on that.
+// apply applies the campaign's stream to MySQL: a load relies on that.
 func (r *resident) apply(b *testing.B) {
 	b.Helper()
-	for _, id := range []string{r.big, r.small} {
-		p := lua.PartitionOf(id, residentPartitions)
-		syncertest.ApplyOne(b, r.rdb, r.writer, p)
-		require.NoError(b, offset.NewStreams(r.store.gorm, r.scripts).AwaitPartitions(longAfter(b), []int{p}))
-	}
+	p := lua.PartitionOf(r.big, residentPartitions)
+	syncertest.ApplyOne(b, r.rdb, r.writer, p)
+	require.NoError(b, offset.NewStreams(r.store.gorm, r.scripts).AwaitPartitions(longAfter(b), []int{p}))
 }
 
-func (r *resident) load(b *testing.B, id string, claims int64) time.Duration {
+func (r *resident) load(b *testing.B) time.Duration {
 	b.Helper()
 	started := time.Now()
-	_, err := r.loader.Load(longAfter(b), id)
+	_, err := r.loader.Load(longAfter(b), r.big)
 	took := time.Since(started)
 	require.NoError(b, err)
-	require.Equal(b, claims, r.taken(b, lua.Meta{ID: id}))
+	require.Equal(b, int64(amount(bigClaims)), r.taken(b, lua.Meta{ID: r.big}))
 	r.apply(b)
 	return took
 }
@@ -164,108 +131,30 @@ func (r *resident) evict(b *testing.B) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// rebuild loads the big campaign and evicts it.
+// rebuild loads the campaign and evicts it.
 func (s *sheet) rebuild(b *testing.B, r *resident, name string) {
-	held := r.watchHeld(b)
 	before := timesOf(b, r.broker, r.store)
-	s.add(name, "s", r.load(b, r.big, int64(amount(bigClaims))).Seconds())
+	s.add(name, "s", r.load(b).Seconds())
 	used := timesOf(b, r.broker, r.store).since(before)
 	claims := int64(amount(bigClaims))
 	s.add(name+": CPU of the loader", "µs/claim", perClaim(used.here, claims))
 	s.add(name+": CPU of Redis", "µs/claim", perClaim(used.redis, claims))
 	s.add(name+": CPU of the SQL server", "µs/claim", perClaim(used.sql, claims))
 	r.evict(b)
-	held(s, name)
-}
-
-func (s *sheet) loadSmall(b *testing.B, r *resident, name string) {
-	held := r.watchHeld(b)
-	var took []time.Duration
-	for range amount(loads) {
-		took = append(took, r.load(b, r.small, smallClaims))
-		r.evict(b)
-	}
-	slices.Sort(took)
-	s.add(name+": p50", "ms", float64(took[len(took)/2].Microseconds())/1000)
-	s.add(name+": p99", "ms", float64(took[len(took)*99/100].Microseconds())/1000)
-	held(s, name)
-}
-
-// watchHeld watches how long commands block Redis, until the
-// returned function is called.
-func (r *resident) watchHeld(b *testing.B) func(s *sheet, name string) {
-	b.Helper()
-	require.NoError(b, r.rdb.Do(b.Context(), "SLOWLOG", "RESET").Err())
-	waited := r.waited()
-	return func(s *sheet, name string) {
-		waited = r.waited() - waited
-		slow, err := r.rdb.SlowLogGet(b.Context(), -1).Result()
-		require.NoError(b, err)
-		above, longest := 0, heldNoted // no command took more
-		by := map[string]int{}
-		for _, one := range slow {
-			if longest = max(longest, one.Duration); one.Duration > holdTarget {
-				above++
-				by[strings.ToUpper(one.Args[0])]++
-			}
-		}
-		if above > 0 {
-			s.note(fmt.Sprintf("%s: commands above 2 ms of a round: %v", name, by))
-		}
-		s.add(name+": longest hold by a command", "ms", float64(longest.Microseconds())/1000)
-		s.add(name+": commands above 2 ms", "commands", float64(above))
-		s.add(name+": Redis waited for a core", "ms", float64(waited.Microseconds())/1000)
-	}
-}
-
-// waited is how long Redis' command thread was runnable without
-// a core, on Linux; 0 elsewhere.
-func (r *resident) waited() time.Duration {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", r.pid, r.pid))
-	fields := strings.Fields(string(text)) // time on a core, time without one, timeslices
-	if len(fields) < 2 {
-		return 0
-	}
-	n, _ := strconv.ParseInt(fields[1], 10, 64)
-	return time.Duration(n)
-}
-
-// preferRedis gives Redis' command thread the highest priority, or resets it.
-func (r *resident) preferRedis(b *testing.B, first bool) {
-	b.Helper()
-	require.NoError(b, r.prefer(b, first))
-}
-
-func (r *resident) mayPreferRedis(b *testing.B) bool {
-	b.Helper()
-	if r.prefer(b, true) != nil {
-		return false
-	}
-	r.preferRedis(b, false)
-	return true
-}
-
-func (r *resident) prefer(b *testing.B, first bool) error {
-	b.Helper()
-	policy := []string{"-o", "-p", "0"}
-	if first {
-		policy = []string{"-f", "-p", "1"}
-	}
-	return exec.CommandContext(b.Context(), "chrt", append(policy, strconv.Itoa(r.pid))...).Run()
 }
 
 // others claims from another campaign, in another partition: alone, during
 // the big one's rebuild, and alone again. MySQL gets none of its claims.
 func (s *sheet) others(b *testing.B, r *resident, alone, beside string) {
 	m := r.campaign(b, plenty)
-	for m.Partition == lua.PartitionOf(r.big, residentPartitions) || m.Partition == lua.PartitionOf(r.small, residentPartitions) {
+	for m.Partition == lua.PartitionOf(r.big, residentPartitions) {
 		m = r.campaign(b, plenty)
 	}
 	before := r.claimFor(b, m, span(3*time.Second))
 	ctx, cancel := context.WithCancel(b.Context())
 	rate := make(chan float64, 1)
 	go func() { rate <- r.claimUntil(ctx, b, m) }()
-	s.add(beside+": the rebuild took", "s", r.load(b, r.big, int64(amount(bigClaims))).Seconds())
+	s.add(beside+": the rebuild took", "s", r.load(b).Seconds())
 	cancel()
 	s.add(beside, "claims/s", <-rate)
 	r.evict(b)

@@ -132,11 +132,6 @@ func (w *spreads) compare(b *testing.B, s *sheet, late, noop string) {
 	s.goal(b, several("held until 99 % was sold"), atMost, 1)
 	s.goal(b, several("last 1 %, beside its share of the sale"), atMost, 200)
 	s.goal(b, several("answered 503 of the last 1 %"), atMost, 1)
-	// evenly spread users may need none
-	if s.series[several("moves within 100 ms")] != nil {
-		s.goal(b, several("moves within 100 ms"), atLeast, 50)
-		s.goal(b, several("moves within 250 ms"), atLeast, 99)
-	}
 	s.ratio(b, "sold-out, 4 shards / no-op", several(late), noop, 0.9)
 	s.ratio(b, "sold-out, 4 shards / 1 shard", several(late), of(late, ofShards1), 0.9)
 }
@@ -165,8 +160,6 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	total := amount(shardUnits)
 	sl := &sale{ids: ids, total: int64(total), api: w.api.addr}
 	movesBefore := w.metric(b, movesMetric)
-	everBefore := w.metricNow("dibs_shard_move_seconds_count")
-	fastBefore, fairBefore := w.metricNow(moveBucket+`{le="0.1"}`), w.metricNow(moveBucket+`{le="0.25"}`)
 	heldBefore, held, counted := w.metric(b, heldMetric), int64(0), make(chan struct{})
 	sl.almost = func() {
 		go func() {
@@ -182,8 +175,6 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	<-counted
 	require.GreaterOrEqual(b, held, int64(0), "the API shows its metrics")
 	moves := w.metric(b, movesMetric) - movesBefore
-	fast, fair := w.metricNow(moveBucket+`{le="0.1"}`)-fastBefore, w.metricNow(moveBucket+`{le="0.25"}`)-fairBefore
-	ever := w.metricNow("dibs_shard_move_seconds_count")
 	for _, id := range ids {
 		var stock models.Stock
 		w.call(b, http.MethodGet, "/v1/campaigns/"+id+"/stock", "", http.StatusOK, &stock)
@@ -205,10 +196,6 @@ func (w *spreads) sellOut(b *testing.B, s *sheet, side string, ids ...string) {
 	add("CPU of the SQL server", "µs/claim", perClaim(serverTook, sl.total))
 	add("CPU of Redis and the SQL server", "µs/claim", perClaim(redisTook+serverTook, sl.total))
 	add("CPU of API, Redis and the SQL server", "µs/claim", perClaim(apiTook+redisTook+serverTook, sl.total))
-	if side == ofShards4 && ever > everBefore {
-		add("moves within 100 ms", "% of moves", 100*float64(fast)/float64(ever-everBefore))
-		add("moves within 250 ms", "% of moves", 100*float64(fair)/float64(ever-everBefore))
-	}
 	if side == ofShards4 {
 		add("busiest primary / mean", "×", float64(slices.Max(nodes))*float64(len(nodes))/float64(redisTook))
 		add("moves for 500 claims", "moves", 500*float64(moves)/float64(total))
@@ -311,7 +298,6 @@ func (w *spreads) since(b *testing.B, before []usage) (took []time.Duration, inS
 const (
 	heldMetric  = "dibs_claims_held_seconds_count"
 	movesMetric = "dibs_shard_moves_total"
-	moveBucket  = "dibs_shard_move_seconds_bucket"
 )
 
 // metric sums all series of a counter of the API process.
@@ -330,7 +316,7 @@ func (w *spreads) metricNow(name string) (sum int64) {
 	defer func() { _ = resp.Body.Close() }()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		series, value, _ := strings.Cut(lines.Text(), " ")
-		if counter, _, _ := strings.Cut(series, "{"); counter != name && series != name {
+		if counter, _, _ := strings.Cut(series, "{"); counter != name {
 			continue
 		}
 		n, err := strconv.ParseInt(value, 10, 64)

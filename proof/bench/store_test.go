@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
@@ -64,22 +63,6 @@ func logOnDisk(b *testing.B, server *testenv.MySQLServer) {
 	require.NoError(b, os.WriteFile(moved, bytes, 0o600))
 	require.NoError(b, os.Remove(log))
 	require.NoError(b, os.Symlink(moved, log))
-}
-
-// syncTime is the time of a small synced write, in milliseconds.
-func syncTime(b *testing.B) float64 {
-	b.Helper()
-	f, err := os.Create(filepath.Join(b.TempDir(), "sync"))
-	require.NoError(b, err)
-	defer func() { _ = f.Close() }()
-	const writes = 100
-	start := time.Now()
-	for range writes {
-		_, err := f.Write(make([]byte, 512))
-		require.NoError(b, err)
-		require.NoError(b, f.Sync())
-	}
-	return time.Since(start).Seconds() * 1000 / writes
 }
 
 func newStore(b *testing.B, dsn string) *store {

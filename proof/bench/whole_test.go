@@ -19,24 +19,47 @@ import (
 type whole struct {
 	broker        *broker
 	store         *store
+	program       string
+	settings      []string // of every role
 	api, consumer *child
 	noop          *child
 	span          string // of a load
 }
 
+// newWhole builds the program and starts its servers.
+func newWhole(b *testing.B, settings ...string) *whole {
+	b.Helper()
+	w := &whole{broker: newBroker(b), store: stores(b)[0], program: buildDibs(b), span: wrkSpan()}
+	w.settings = append(settings, "DIBS_REDIS_URL="+w.broker.server.URL(), "DIBS_MYSQL_DSN="+w.store.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0")
+	return w
+}
+
+func (w *whole) start(b *testing.B, role string, settings ...string) *child {
+	b.Helper()
+	return startDibs(b, w.program, role, append(settings, w.settings...)...)
+}
+
+// startBoth starts an API and a consumer.
+func (w *whole) startBoth(b *testing.B) {
+	b.Helper()
+	w.api, w.consumer = w.start(b, "api"), w.start(b, "consumer")
+}
+
+// facts are the servers' versions.
+func (w *whole) facts(b *testing.B) []string {
+	b.Helper()
+	return []string{w.broker.version(b), w.store.version(b)}
+}
+
 // benchWhole loads the API while the consumer writes the claims
 // to MySQL, all on this machine.
 func benchWhole(b *testing.B, s *sheet) {
-	r := newBroker(b)
-	st := stores(b)[0]
-	s.Facts = []string{r.version(b), st.version(b), wrkVersion(b)}
-	program := buildDibs(b)
-	settings := []string{"DIBS_REDIS_URL=" + r.server.URL(), "DIBS_MYSQL_DSN=" + st.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"}
-	w := &whole{broker: r, store: st, span: wrkSpan()}
-	w.api = startDibs(b, program, "api", settings...)
+	w := newWhole(b)
+	s.Facts = append(w.facts(b), wrkVersion(b))
+	w.api = w.start(b, "api")
 	// before the consumer reads a campaign that MySQL lacks
-	header, body := (&counters{broker: r, api: w.api}).sample(b)
-	w.consumer = startDibs(b, program, "consumer", settings...)
+	header, body := (&counters{broker: w.broker, api: w.api}).sample(b)
+	w.consumer = w.start(b, "consumer")
 	w.noop = startChild(b, childNoop, childSettings{Header: header, Body: body})
 	var sides, compare []func()
 	for _, connections := range []int{50, 200} {

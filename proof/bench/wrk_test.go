@@ -64,6 +64,9 @@ func wrkSpan() string {
 	return strconv.Itoa(max(1, seconds)) + "s"
 }
 
+// longSpan is of loads beside other work.
+func longSpan() string { return fmt.Sprintf("%.0fs", max(1, span(10*time.Second).Seconds())) }
+
 func wrkVersion(b *testing.B) string {
 	b.Helper()
 	// it exits with 1
