@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"dibs/cmd"
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
+	"dibs/models"
 )
 
 type comparison struct {
@@ -127,10 +129,43 @@ func TestArchiveOfAClosedCampaign(t *testing.T) {
 	requireOK(t, run(t, s.environ, "reconcile"))
 }
 
-// MySQL is restored to a dump older than the claim stream's begin. Claims
-// must continue, and `dibs reconcile` must name both times. Once an operator
-// gives up the entries between, the campaign must be loaded again, and claims
-// without a trace must be counted, not sold again.
+// gap restores MySQL to a dump older than the claim stream's begin, and starts
+// serve, which has to notice.
+func (s *servers) gap(db *gorm.DB, dump syncertest.Dump) (serve *running) {
+	t := s.t
+	t.Helper()
+	require.NoError(t, dump.Restore(db))
+	stream := lua.StreamKey(0)
+	last := s.rdb.XRevRangeN(t.Context(), stream, "+", "-", 1).Val()[0].ID
+	require.NoError(t, s.rdb.Set(t.Context(), lua.TrimmedKey(0), last, 0).Err())
+	require.NoError(t, s.rdb.XTrimMaxLen(t.Context(), stream, 0).Err())
+	return start(t, s.environ, "serve")
+}
+
+func eventuallyIs(t *testing.T, db *gorm.DB, want models.PartitionState) {
+	t.Helper()
+	eventually(t, "the partition is never "+string(want), func() bool {
+		var state models.PartitionState
+		require.NoError(t, db.Raw("SELECT state FROM streams WHERE partition_no = 0").Scan(&state).Error)
+		return state == want
+	})
+}
+
+func (r *running) eventuallyLost(campaign string, claimed, lost, remaining int64) {
+	r.t.Helper()
+	eventually(r.t, "what is lost is not counted", func() bool {
+		var stock struct {
+			Claimed, Remaining int64
+			LostUnits          int64 `json:"lost_units"`
+		}
+		r.get("/v1/campaigns/"+campaign+"/stock").into(r.t, &stock)
+		return stock.Claimed == claimed && stock.LostUnits == lost && stock.Remaining == remaining
+	})
+}
+
+// Claims must continue during a gap, and `dibs reconcile` must name both times.
+// Once an operator gives up the entries between, the campaign must be loaded
+// again, and claims without a trace must be counted, not sold again.
 func TestAnOperatorAcceptsAGap(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
@@ -147,36 +182,18 @@ func TestAnOperatorAcceptsAGap(t *testing.T) {
 	serve.claim("spring", "bob", "cid")
 	serve.synced("spring", 3)
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
-	require.NoError(t, dump.Restore(db))
-	stream := lua.StreamKey(0)
-	last := s.rdb.XRevRangeN(t.Context(), stream, "+", "-", 1).Val()[0].ID
-	require.NoError(t, s.rdb.Set(t.Context(), lua.TrimmedKey(0), last, 0).Err())
-	require.NoError(t, s.rdb.XTrimMaxLen(t.Context(), stream, 0).Err())
-
-	serve = start(t, s.environ, "serve")
+	serve = s.gap(db, dump)
 	serve.claim("spring", "dan")
-	state := func() (state string) {
-		require.NoError(t, db.Raw("SELECT state FROM streams WHERE partition_no = 0").Scan(&state).Error)
-		return state
-	}
-	eventually(t, "no process notices", func() bool { return state() == "gap" })
+	eventuallyIs(t, db, models.PartitionGap)
 	got := run(t, s.environ, "reconcile")
 	require.Equal(t, cmd.ExitDrift, got.code, got.stderr)
 	require.Regexp(t, `applied the claim stream up to 2\S+Z, and it begins at 2\S+Z.*--accept-gap`, got.stderr)
-
 	require.Regexp(t, `begins at 2\S+Z\. Roll MySQL&#39;s binary log forward`, serve.get("/console/health").body)
 
 	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
-	eventually(t, "it does not go on", func() bool { return state() == "ok" })
+	eventuallyIs(t, db, models.PartitionOK)
 	serve.claim("spring", "eve")
-	eventually(t, "what is lost is not counted", func() bool {
-		var stock struct {
-			Claimed, Remaining int64
-			LostUnits          int64 `json:"lost_units"`
-		}
-		serve.get("/v1/campaigns/spring/stock").into(t, &stock)
-		return stock.Claimed == 3 && stock.LostUnits == 2 && stock.Remaining == 5
-	})
+	serve.eventuallyLost("spring", 3, 2, 5)
 	require.Contains(t, serve.get("/v1/audit").body, `"action":"gap.accepted"`)
 }
 
@@ -189,39 +206,23 @@ func TestAnOperatorAcceptsAGapThatOnlyRedisCounts(t *testing.T) {
 	serve := start(t, s.environ, "serve")
 	serve.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
 	serve.post("/campaigns", `{"id":"wide","kind":"coupon","total":10,"shards":2}`)
-	for _, id := range []string{"spring", "wide"} {
+	ids := []string{"spring", "wide"}
+	for _, id := range ids {
 		serve.claim(id, "ada")
 		serve.synced(id, 1)
 	}
 	dump := syncertest.DumpOf(t, db)
-	for _, id := range []string{"spring", "wide"} {
+	for _, id := range ids {
 		serve.claim(id, "bob", "cid")
 		serve.synced(id, 3)
 	}
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
-	require.NoError(t, dump.Restore(db))
-	stream := lua.StreamKey(0)
-	last := s.rdb.XRevRangeN(t.Context(), stream, "+", "-", 1).Val()[0].ID
-	require.NoError(t, s.rdb.Set(t.Context(), lua.TrimmedKey(0), last, 0).Err())
-	require.NoError(t, s.rdb.XTrimMaxLen(t.Context(), stream, 0).Err())
-
-	serve = start(t, s.environ, "serve")
-	state := func() (state string) {
-		require.NoError(t, db.Raw("SELECT state FROM streams WHERE partition_no = 0").Scan(&state).Error)
-		return state
-	}
-	eventually(t, "no process notices", func() bool { return state() == "gap" })
+	serve = s.gap(db, dump)
+	eventuallyIs(t, db, models.PartitionGap)
 	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
-	eventually(t, "it does not go on", func() bool { return state() == "ok" })
-	for _, id := range []string{"spring", "wide"} {
+	eventuallyIs(t, db, models.PartitionOK)
+	for _, id := range ids {
 		serve.claim(id, "dan", "eve", "fay", "gus") // of both shards
-		eventually(t, "what is lost is not counted", func() bool {
-			var stock struct {
-				Claimed, Remaining int64
-				LostUnits          int64 `json:"lost_units"`
-			}
-			serve.get("/v1/campaigns/"+id+"/stock").into(t, &stock)
-			return stock.Claimed == 5 && stock.LostUnits == 2 && stock.Remaining == 3
-		})
+		serve.eventuallyLost(id, 5, 2, 3)
 	}
 }

@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -146,36 +142,6 @@ func TestAManagedRedisThatHidesWhatItCan(t *testing.T) {
 	serve.synced("spring", 40)
 	serve.stop()
 	require.Contains(t, requireOK(t, run(t, environ, "reconcile")), "agree")
-}
-
-// A separate process is ended as an orchestrator and as a person at a
-// terminal do it.
-func TestSignalsEndAServiceWell(t *testing.T) {
-	t.Parallel()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
-		t.Run(fmt.Sprint(signal), func(t *testing.T) {
-			t.Parallel()
-			folder, addr := t.TempDir(), testenv.Addr(t)
-			said := &testenv.Buffer{}
-			child := exec.Command(self, "serve")
-			child.Env = []string{
-				"DIBS_HTTP_ADDR=" + addr, "DIBS_DATA_DIR=" + folder, "DIBS_SHUTDOWN_TIMEOUT=10s", "DIBS_FLUSH_INTERVAL=1m", "GORACE=exitcode=66 atexit_sleep_ms=50",
-			}
-			child.Stdout, child.Stderr = said, said
-			require.NoError(t, child.Start())
-			r := &running{t: t, url: "http://" + addr, problems: said}
-			require.Eventually(t, func() bool { return r.answers(r.url) }, within, 10*time.Millisecond, said)
-			r.post("/campaigns", coupon)
-			r.claim("spring", "ada")
-			started := time.Now()
-			require.NoError(t, child.Process.Signal(signal))
-			require.NoError(t, child.Wait(), said)
-			require.Less(t, time.Since(started), 10*time.Second)
-			require.Equal(t, []string{"ada"}, rowsOf(t, filepath.Join(folder, "dibs.db"), "SELECT user_id FROM claims"), "it is flushed")
-		})
-	}
 }
 
 // A role that is stopped while it still connects must end soon and

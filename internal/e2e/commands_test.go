@@ -3,6 +3,7 @@ package e2e
 import (
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,7 +80,7 @@ func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	goesOn("after a crash")
 	replay := claimOnce(t, serve.url, c.ID, "after a stop", 1, "after a stop")
 	require.Equal(t, "true", replay.header.Get("Idempotent-Replayed"), replay.body)
-	serve.stop()
+	serve.stopBy(os.Interrupt) // as a person at a terminal
 }
 
 // With embedded servers no other process can read the stream. So

@@ -4,16 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"dibs/internal/oracle"
-	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
 
@@ -125,69 +121,4 @@ func (l *ledger) requireCredited() {
 	var wrong report
 	require.NoError(l.t, oracle.Accounts(l.t.Context(), l.db, wrong.addf))
 	require.Empty(l.t, wrong)
-}
-
-func (l *ledger) reopen(dsn string) {
-	l.t.Helper()
-	db, err := sqlstore.Open(l.t.Context(), sqlstore.Config{DSN: dsn, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(l.t, err)
-	l.t.Cleanup(func() { require.NoError(l.t, sqlstore.Close(db)) })
-	l.db, err = db.DB()
-	require.NoError(l.t, err)
-}
-
-// An event that can't be credited must be parked without delaying others, and
-// be listed, replayed and discarded by command. The service has its own
-// database and no access to Dibs'.
-func TestFinanceParksAndReplaysByCommand(t *testing.T) {
-	t.Parallel()
-	l := newLedger(t, setup{})
-	dibs := l.settings["DIBS_MYSQL_DSN"]
-	delete(l.settings, "DIBS_MYSQL_DSN")
-	l.settings["DIBS_FINANCE_DSN"] = testenv.Database(t).DSN
-	got := runDibs(t, l.settings, "finance")
-	requireRefusal(t, got, exitFailed, "dibs migrate")
-	got = runDibs(t, map[string]string{"DIBS_MYSQL_DSN": dibs, "DIBS_FINANCE_DSN": l.settings["DIBS_FINANCE_DSN"]}, "migrate")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "00100_baseline.sql")
-	l.reopen(l.settings["DIBS_FINANCE_DSN"])
-	exec := func(statement string) {
-		_, err := l.db.ExecContext(t.Context(), statement)
-		require.NoError(t, err)
-	}
-	exec("INSERT INTO account_entries (claim_id, user_id, campaign_id, packet_id, amount, currency, claimed_at, credited_at)" +
-		" VALUES ('019c0000-0000-7000-8000-000000000003', 'an impostor', 'rain', 'p000003', 4, 'EUR', NOW(3), NOW(3))")
-	require.NoError(t, l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.StreamKey(0), Values: []any{"junk", "1"}}).Err())
-	l.publish(100)
-	service := l.launch("finance", nil)
-	n, _ := l.due()
-	l.eventuallyCredited(n)
-	service.stop()
-
-	got = runDibs(t, l.settings, "finance", "parked")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "019c0000-0000-7000-8000-000000000003")
-	got = runDibs(t, l.settings, "finance", "parked", "-o", "json")
-	require.Equal(t, 2, strings.Count(got.stdout, "\n"), got.stdout)
-	require.Contains(t, got.stdout, "another entry has this id")
-	var junk struct{ ID, Reason string }
-	require.NoError(t, json.NewDecoder(strings.NewReader(got.stdout)).Decode(&junk))
-	require.Contains(t, junk.Reason, "uuid key is missing")
-
-	got = runDibs(t, l.settings, "finance", "replay")
-	require.Equal(t, exitFailed, got.code)
-	require.Contains(t, got.stdout, "credited 0, still parked 2")
-	require.Contains(t, got.stderr, "2 of 2 messages")
-	exec("DELETE FROM account_entries WHERE user_id = 'an impostor'")
-	got = runDibs(t, l.settings, "finance", "replay", "019c0000-0000-7000-8000-000000000003", "-o", "json")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.JSONEq(t, `{"handled":1,"left":null}`, got.stdout)
-	requireRefusal(t, runDibs(t, l.settings, "finance", "discard"), exitUsage, "MESSAGE is missing")
-	got = runDibs(t, l.settings, "finance", "discard", junk.ID)
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, junk.ID)
-	requireRefusal(t, runDibs(t, l.settings, "finance", "discard", junk.ID), exitFailed, "no such parked message")
-	got = runDibs(t, l.settings, "finance", "replay")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "credited 0, still parked 0")
 }

@@ -138,9 +138,14 @@ func (p *process) kill9() {
 // stop ends the process like an orchestrator, and expects exit code 0.
 func (p *process) stop() {
 	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
+	p.stopBy(syscall.SIGTERM)
+}
+
+func (p *process) stopBy(signal os.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(signal))
 	p.awaitEnd()
-	require.Zero(p.t, p.cmd.ProcessState.ExitCode(), "dibs %s after SIGTERM: %s\n%s", p.command, p.cmd.ProcessState, p.tail())
+	require.Zero(p.t, p.cmd.ProcessState.ExitCode(), "dibs %s after %s: %s\n%s", p.command, signal, p.cmd.ProcessState, p.tail())
 }
 
 // restart restarts an ended process and waits until it answers.
@@ -211,6 +216,11 @@ func runDibs(t testing.TB, settings map[string]string, args ...string) outcome {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	<-spawn(t, cmd)
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func eventually(t testing.TB, within time.Duration, otherwise string, so func() bool) {
+	t.Helper()
+	require.Eventually(t, so, within, 50*time.Millisecond, otherwise)
 }
 
 // metric reads a metric without labels; 0 if missing.
