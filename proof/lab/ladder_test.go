@@ -47,32 +47,3 @@ func TestARunLeavesWhatIsOthersAlone(t *testing.T) {
 	require.NoError(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM lab_stock").Scan(&rows))
 	require.Zero(t, rows, "it works in a database of its own")
 }
-
-// Dibs' own strategies must keep the same contract, and MySQL must follow.
-func TestDibsStrategiesSellRightAndBookIt(t *testing.T) {
-	t.Parallel()
-	for _, entry := range []string{"dibs-packages", "dibs-http"} {
-		t.Run(entry, func(t *testing.T) {
-			t.Parallel()
-			b := newBenchAt(t, entry, 3, lab.Servers{RedisURL: testenv.Redis(t).URL(), MySQLDSN: testenv.Database(t).DSN})
-			one := b.claimer()
-			other := one // two of dibs-http in one process would have the same idempotency keys
-			if entry == "dibs-packages" {
-				other = b.claimer()
-			}
-			require.Equal(t, lab.Claimed, b.claim(one, "ada"))
-			require.Equal(t, lab.OverLimit, b.claim(other, "ada"))
-			require.Equal(t, lab.Claimed, b.claim(other, "bob"))
-			require.Equal(t, lab.Claimed, b.claim(one, "eve"))
-			require.Equal(t, lab.SoldOut, b.claim(other, "late"))
-			require.NoError(t, one.(lab.Settler).Settle(t.Context()))
-			var rows, remaining int64
-			require.NoError(t, b.env.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM claims").Scan(&rows))
-			require.NoError(t, b.env.DB.QueryRowContext(t.Context(), "SELECT remaining FROM campaigns").Scan(&remaining))
-			require.Equal(t, []int64{3, 0}, []int64{rows, remaining})
-			b.env.Campaign.ID += "-never"
-			_, err := b.claimer().Claim(t.Context(), "ada")
-			require.Error(t, err, "a campaign that there is not is no sell-out")
-		})
-	}
-}

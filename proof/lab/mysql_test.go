@@ -116,6 +116,9 @@ func TestDibsBooksAClaimWhoseClaimerDied(t *testing.T) {
 				b.env.Campaign.ID).Scan(&remaining, &claims))
 			require.Equal(t, int64(4), remaining)
 			require.Equal(t, int64(1), claims)
+			b.env.Campaign.ID += "-never"
+			_, err := b.claimer().Claim(t.Context(), "ada")
+			require.Error(t, err, "a campaign that there is not is no sell-out")
 		})
 	}
 }

@@ -1,8 +1,6 @@
 package lab_test
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -42,43 +40,6 @@ func TestEveryStrategySellsRightWhileOneAsksAfterTheOther(t *testing.T) {
 
 		require.NoError(t, s.Prepare(t.Context()))
 		require.NotEqual(t, lab.SoldOut, b.claim(s, "late"), "prepared again, there is stock again")
-	})
-}
-
-// With two processes' crowd, a sound strategy must sell each
-// unit once, and two to no user.
-func TestSoundStrategiesSellExactlyWhatThereIsToACrowd(t *testing.T) {
-	t.Parallel()
-	eachStrategy(t, 20, func(t *testing.T, b *bench) {
-		if !b.entry.Sound {
-			return
-		}
-		claimers := []lab.Strategy{b.claimer(), b.claimer()}
-		var mu sync.Mutex
-		had, told := map[string]int{}, map[lab.Outcome]int{}
-		var crowd sync.WaitGroup
-		for i := range 8 {
-			crowd.Go(func() {
-				for n := range 6 {
-					user := fmt.Sprint("u", (i*6+n)/2) // each asks twice, mostly at once
-					outcome, err := claimers[i%2].Claim(t.Context(), user)
-					mu.Lock()
-					if err == nil {
-						told[outcome]++
-					}
-					if outcome == lab.Claimed {
-						had[user]++
-					}
-					mu.Unlock()
-				}
-			})
-		}
-		crowd.Wait()
-		require.Len(t, had, 20, told)
-		for user, units := range had {
-			require.Equal(t, 1, units, user)
-		}
-		require.Equal(t, 48, told[lab.Claimed]+told[lab.SoldOut]+told[lab.OverLimit], "no one was told nothing: %v", told)
 	})
 }
 
