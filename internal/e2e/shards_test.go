@@ -296,14 +296,6 @@ func TestShardsAreOneCampaign(t *testing.T) {
 	const shards = 4
 	one := func(n int) string { return onShard(n, shards, 1) }
 
-	t.Run("units are gathered for a large claim", func(t *testing.T) {
-		sl := s.sell(t, 100, shards, 1, evenly)
-		sl.took(one(1), 95)
-		sl.refused("sold_out", one(2), 6)
-		sl.took(onShard(3, shards, 3), 5)
-		sl.refused("sold_out", one(4), 1)
-		sl.requireBooks(100)
-	})
 	t.Run("total goes up and down", func(t *testing.T) {
 		sl := s.sell(t, 40, shards, 1, evenly)
 		sl.took(one(1), 30)
@@ -348,18 +340,5 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		sl.change(http.StatusOK, map[string]any{"total": 60})
 		sl.took(one(27), 30)
 		told(2, 2)
-	})
-	t.Run("shards are shown", func(t *testing.T) {
-		sl := s.sell(t, 100, shards, 1, evenly)
-		sl.took(one(1), 7)
-		var of models.ShardsOf
-		got := call(t, http.MethodGet, s.apis[0].url+"/v1/campaigns/"+sl.id+"/shards", "", nil)
-		require.NoError(t, json.Unmarshal([]byte(got.body), &of), got.body)
-		granted, claimed, partitions := int64(0), int64(0), map[int]bool{}
-		for _, f := range of.Shards {
-			granted, claimed = granted+f.Granted, claimed+f.Claimed
-			partitions[f.Partition] = true
-		}
-		require.Equal(t, []int64{100, 100, 7, shards}, []int64{of.Total, granted, claimed, int64(len(partitions))})
 	})
 }
