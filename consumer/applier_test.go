@@ -129,6 +129,16 @@ func startApplier(t *testing.T, rdb redis.UniversalClient, log *memoryLog, name 
 	return a
 }
 
+// claims makes claims of partition 0, numbered from from, and
+// waits until the log has all so far.
+func (a *applierRole) claims(t *testing.T, from, n int) {
+	t.Helper()
+	for i := range n {
+		a.claim(t, 0, from+i)
+	}
+	a.eventually(t, from+n)
+}
+
 func (a *applierRole) eventually(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(a.log.ids()) >= n }, patience, 2*time.Millisecond)
@@ -176,10 +186,7 @@ func TestApplier_XInfoShowsPositionAndLag(t *testing.T) {
 	rdb := testenv.Redis(t).Client()
 	log := &memoryLog{}
 	a := startApplier(t, rdb, log, "one")
-	for n := range 300 {
-		a.claim(t, 0, n)
-	}
-	a.eventually(t, 300)
+	a.claims(t, 0, 300)
 	require.Eventually(t, func() bool {
 		groups, err := rdb.XInfoGroups(t.Context(), lua.StreamKey(0)).Result()
 		require.NoError(t, err)
@@ -203,8 +210,7 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 		log := &memoryLog{}
 		a := startApplier(t, rdb, log, "one")
 		for n := range 3 {
-			a.claim(t, 0, n)
-			a.eventually(t, n+1)
+			a.claims(t, n, 1)
 		}
 		a.stop()
 		last := log.offset(0).EntryID
@@ -291,10 +297,7 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 			onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 				log := &memoryLog{}
 				a := startApplier(t, rdb, log, "one")
-				for n := range 10 {
-					a.claim(t, 0, n)
-				}
-				a.eventually(t, 10)
+				a.claims(t, 0, 10)
 				if isStopped {
 					a.stop()
 					entries := rdb.XRange(t.Context(), lua.StreamKey(0), "-", "+").Val()
@@ -304,10 +307,7 @@ func TestApplier_ReadsAllOfAStreamThatBeginsAnew(t *testing.T) {
 				if isStopped {
 					a = startApplier(t, rdb, log, "one")
 				}
-				for n := 10; n < 20; n++ {
-					a.claim(t, 0, n)
-				}
-				a.eventually(t, 20)
+				a.claims(t, 10, 10)
 				a.recovers(t, 1)
 				require.Empty(t, rdb.Get(t.Context(), lua.TrimmedKey(0)).Val())
 			})
@@ -347,10 +347,7 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
 		log := &memoryLog{}
 		a := startApplier(t, rdb, log, "one")
-		for n := range 10 {
-			a.claim(t, 0, n)
-		}
-		a.eventually(t, 10)
+		a.claims(t, 0, 10)
 		a.stop()
 		applied := log.offset(0)
 		require.NoError(t, rdb.Set(t.Context(), lua.TrimmedKey(0), applied.EntryID, 0).Err())

@@ -195,8 +195,6 @@ func TestMove_CreditCountsOnceWhileTheClockJumps(t *testing.T) {
 	require.EqualValues(t, 4, l.field(2, "total"))
 }
 
-// A shard knows its last credits. It takes none
-// while it does not know which it had.
 // A program of before forgets the credits whose score is an hour back by the
 // clock. One that runs beside this one may not forget this one's.
 func TestMove_AProgramOfBeforeForgetsNoCredit(t *testing.T) {
@@ -218,6 +216,8 @@ func TestMove_AProgramOfBeforeForgetsNoCredit(t *testing.T) {
 	})
 }
 
+// A shard knows its last credits. It takes none
+// while it does not know which it had.
 func TestMove_TheLastCreditsAreKnown(t *testing.T) {
 	eachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		l := newShards(t, rdb, 10)

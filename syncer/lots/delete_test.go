@@ -27,6 +27,36 @@ func blanks(t *testing.T, w *syncertest.Stack) (ids []string) {
 	return []string{live, packets, wide, w.Create(7, nil), w.Create(6, func(c *models.Campaign) { c.Shards = 2 })}
 }
 
+// live makes a campaign, or the first shard of one of three, that Redis has.
+func live(w *syncertest.Stack, total int64, shards int) (id, lot string) {
+	w.T.Helper()
+	id = w.Create(total, func(c *models.Campaign) { c.Shards = shards })
+	lot = id
+	if shards > 1 {
+		lot = models.ShardID(id, 1)
+	}
+	require.NoError(w.T, w.Load(lot))
+	w.Sync()
+	return id, lot
+}
+
+// again makes a later campaign of an id, and loads its lots.
+func again(w *syncertest.Stack, id string, total int64, shards int) {
+	w.T.Helper()
+	c := syncertest.CampaignOf(id, total)
+	c.Shards = shards
+	_, _, err := syncertest.NewCampaigns(w.T, w.DB, w.Scripts).Create(w.T.Context(), c)
+	require.NoError(w.T, err)
+	lots := []string{id}
+	if shards > 1 {
+		lots = models.ShardIDs(id, shards)
+	}
+	for _, lot := range lots {
+		require.NoError(w.T, w.Load(lot))
+		w.Sync()
+	}
+}
+
 func nothingOf(t *testing.T, w *syncertest.Stack, id string) {
 	t.Helper()
 	for _, table := range []string{"definitions", "lots", "packets", "packet_batches", "hold_cursors", "stock_moves"} {
@@ -56,11 +86,7 @@ func TestDelete_LeavesNothingInEitherServer(t *testing.T) {
 	require.Zero(t, untold)
 	// A restored MySQL applies the deletion from the stream. A later
 	// campaign of the same id stays.
-	again := syncertest.CampaignOf(ids[0], 4)
-	_, _, err := syncertest.NewCampaigns(t, w.DB, w.Scripts).Create(t.Context(), again)
-	require.NoError(t, err)
-	require.NoError(t, w.Load(ids[0]))
-	w.Sync()
+	again(w, ids[0], 4, 1)
 	require.Len(t, w.Take(ids[0], syncertest.Asks("u", 4)...), 4)
 	require.NoError(t, dump.Restore(w.DB))
 	w.Sync()
@@ -74,10 +100,7 @@ func TestDelete_LeavesNothingInEitherServer(t *testing.T) {
 func TestDelete_SumsThatWaitAreNotTheLaterCampaigns(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
-	id := w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
-	giver := models.ShardID(id, 1)
-	require.NoError(t, w.Load(giver))
-	w.Sync()
+	id, giver := live(w, 9, 3)
 	w.Exec("ALTER TABLE lots ADD CONSTRAINT stays CHECK (shard <> 1 OR total = 3)")
 	move := &lua.Debit{Move: "m", Shard: giver, Epoch: w.Campaign(giver).Epoch, To: 2, Units: 2}
 	units, err := w.Scripts.Debit(t.Context(), move)
@@ -87,13 +110,8 @@ func TestDelete_SumsThatWaitAreNotTheLaterCampaigns(t *testing.T) {
 	require.NoError(t, w.Loader().Delete(t.Context(), id))
 	w.Sync()
 	w.Exec("ALTER TABLE lots DROP CONSTRAINT stays")
-	again := syncertest.CampaignOf(id, 9)
-	again.Shards = 3
-	_, _, err = syncertest.NewCampaigns(t, w.DB, w.Scripts).Create(t.Context(), again)
-	require.NoError(t, err)
+	again(w, id, 9, 3)
 	for _, lot := range models.ShardIDs(id, 3) {
-		require.NoError(t, w.Load(lot))
-		w.Sync()
 		state, err := w.Scripts.State(t.Context(), lot)
 		require.NoError(t, err)
 		require.EqualValues(t, 3, state.Total, lot)
@@ -103,9 +121,8 @@ func TestDelete_SumsThatWaitAreNotTheLaterCampaigns(t *testing.T) {
 func TestDelete_RefusesWhatEverHadAClaim(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
-	sold, wide := w.Create(10, nil), w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
-	require.NoError(t, w.Load(sold))
-	w.Sync()
+	wide := w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
+	sold, _ := live(w, 10, 1)
 	w.Claim(sold, syncertest.Ask("a", "")) // MySQL does not have it yet
 	require.ErrorIs(t, w.Loader().Delete(t.Context(), sold), models.ErrClaimed)
 	w.Sync()
@@ -129,9 +146,7 @@ func TestDelete_RefusesWhatEverHadAClaim(t *testing.T) {
 func TestDelete_TakesNoClaimWhileItLooks(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
-	id := w.Create(10, nil)
-	require.NoError(t, w.Load(id))
-	w.Sync()
+	id, _ := live(w, 10, 1)
 	loader := w.Loader()
 	loader.Observe(func(step string) {
 		switch step {
@@ -159,9 +174,7 @@ func TestDelete_ALaterCampaignIsItselfAfterARestore(t *testing.T) {
 	w := syncertest.NewStack(t)
 	known := syncertest.NewCampaigns(t, w.DB, w.Scripts)
 	dump := syncertest.DumpOf(t, w.DB)
-	id := w.Create(10, nil)
-	require.NoError(t, w.Load(id))
-	w.Sync()
+	id, _ := live(w, 10, 1)
 	_, err := known.Change(t.Context(), id, models.Change{Total: new(int64(20))})
 	require.NoError(t, err)
 	w.Reload(id)
@@ -170,10 +183,7 @@ func TestDelete_ALaterCampaignIsItselfAfterARestore(t *testing.T) {
 	w.Sync()
 	require.NoError(t, w.Loader().Delete(t.Context(), id))
 	w.Sync()
-	_, _, err = known.Create(t.Context(), syncertest.CampaignOf(id, 4))
-	require.NoError(t, err)
-	require.NoError(t, w.Load(id))
-	w.Sync()
+	again(w, id, 4, 1)
 	before := w.Campaign(id)
 	require.NoError(t, dump.Restore(w.DB))
 	w.Sync()
@@ -188,26 +198,15 @@ func TestDelete_ALaterCampaignIsItselfAfterARestore(t *testing.T) {
 func TestDelete_MovesAreNotTheLaterCampaignsAfterARestore(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
-	known := syncertest.NewCampaigns(t, w.DB, w.Scripts)
 	dump := syncertest.DumpOf(t, w.DB)
-	id := w.Create(9, func(c *models.Campaign) { c.Shards = 3 })
-	giver := models.ShardID(id, 1)
-	require.NoError(t, w.Load(giver))
-	w.Sync()
+	id, giver := live(w, 9, 3)
 	move := &lua.Debit{Move: "m", Shard: giver, Epoch: w.Campaign(giver).Epoch, Units: 2}
 	_, err := w.Scripts.Debit(t.Context(), move)
 	require.NoError(t, err)
 	w.Sync()
 	require.NoError(t, w.Loader().Delete(t.Context(), id))
 	w.Sync()
-	again := syncertest.CampaignOf(id, 9)
-	again.Shards = 3
-	_, _, err = known.Create(t.Context(), again)
-	require.NoError(t, err)
-	for _, lot := range models.ShardIDs(id, 3) {
-		require.NoError(t, w.Load(lot))
-		w.Sync()
-	}
+	again(w, id, 9, 3)
 	require.NoError(t, dump.Restore(w.DB))
 	w.Sync()
 	for _, lot := range models.ShardIDs(id, 3) {
@@ -222,9 +221,7 @@ func TestDelete_WhatRedisKeptIsNotTheLaterCampaigns(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
 	known := syncertest.NewCampaigns(t, w.DB, w.Scripts)
-	id := w.Create(10, nil)
-	require.NoError(t, w.Load(id))
-	w.Sync()
+	id, _ := live(w, 10, 1)
 	require.NoError(t, w.Scripts.Pause(t.Context(), []string{id}, &lua.Pause{ID: "pause"})[0])
 	w.Sync()
 	var left string

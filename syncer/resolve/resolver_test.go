@@ -116,30 +116,3 @@ func relayAll(h *syncertest.Stack) {
 		return syncertest.Unapplied(h.T, h.DB) == 0
 	}, time.Minute, 5*time.Millisecond)
 }
-
-// Control: without the outbox, an INCR after
-// or before the commit is lost or doubled.
-func TestResolver_WithoutTheOutboxQuotaIsLostOrComesTwice(t *testing.T) {
-	t.Parallel()
-	for name, step := range map[string]string{"lost": "between", "twice": "after"} {
-		h := syncertest.NewStack(t)
-		id := h.Create(5, nil)
-		ids := h.Take(id, syncertest.Asks("u", 5)...)
-		keys := h.Scripts.KeysOf(id)
-		direct := func(at func(string)) {
-			tx := h.DB.Exec("UPDATE claims SET status = 'released' WHERE id = ? AND status = 'claimed'", ids[0])
-			require.NoError(t, tx.Error)
-			at("between")
-			// a process that can't know whether it was done does it again
-			if tx.RowsAffected == 1 || step == "after" {
-				require.NoError(t, h.Redis.HIncrBy(t.Context(), keys.State, "taken", -1).Err())
-			}
-			at("after")
-		}
-		killedAt(step, direct)
-		direct(func(string) {})
-		state, err := h.Scripts.State(t.Context(), id)
-		require.NoError(t, err)
-		require.NotEqual(t, int64(4), state.Taken, name)
-	}
-}
