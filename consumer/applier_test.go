@@ -29,6 +29,8 @@ type memoryLog struct {
 	events    []string
 	bad       int
 	recovered int // times that the partition was rewound
+	lostAt    time.Time
+	settled   time.Duration // from the loss until it was rewound
 	refuse    bool
 }
 
@@ -89,6 +91,10 @@ func (l *memoryLog) Move(_ context.Context, partition int, from, to models.Offse
 	l.offsets[partition] = to
 	if to.EntryID != from.EntryID {
 		l.recovered++
+		l.settled = time.Since(l.lostAt)
+	}
+	if to.Generation != from.Generation {
+		l.lostAt = time.Now()
 	}
 	return true, nil
 }
@@ -105,6 +111,9 @@ func (l *memoryLog) offset(partition int) models.Offset {
 	return l.offsets[partition]
 }
 
+// settle is the time for processes to report what they saw.
+const settle = 50 * time.Millisecond
+
 type applierRole struct {
 	*role
 
@@ -116,7 +125,7 @@ func startApplier(t *testing.T, rdb redis.UniversalClient, log *memoryLog, name 
 	t.Helper()
 	a := &applierRole{role: &role{rdb: rdb, reg: prometheus.NewRegistry()}, log: log}
 	cfg := consumer.ApplierConfig{
-		Client: rdb, Name: name, Log: log, Partitions: 2, BlockTime: 20 * time.Millisecond, GatherPause: time.Millisecond,
+		Client: rdb, Name: name, Log: log, Partitions: 2, BlockTime: 20 * time.Millisecond, GatherPause: time.Millisecond, Settle: settle,
 		Logger: quiet(), Registerer: a.reg,
 	}
 	running, err := consumer.NewApplier(cfg)
@@ -221,6 +230,7 @@ func TestApplier_ReadsAgainWhatRedisGotInPlaceOfWhatItLost(t *testing.T) {
 		a.claim(t, 0, 4)
 		a.eventually(t, 5)
 		require.Equal(t, 1, log.recovered)
+		require.GreaterOrEqual(t, log.settled, settle)
 		require.Equal(t, []string{claimID(0), claimID(1), claimID(2), replaced, claimID(4)}, log.ids(), "it has the id of the entry that was applied last")
 	})
 }

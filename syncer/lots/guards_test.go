@@ -134,27 +134,34 @@ func TestLoad_TheTimeOfALotDoesNotGoBack(t *testing.T) {
 	require.False(t, times[1].Before(times[0]), "%s", times)
 }
 
-// Both servers lost a debit, and the credit proves it. A giver that is
-// stopped must not continue with the units.
-func TestLoad_AStoppedGiverOfAProvenMoveIsNotResumed(t *testing.T) {
+// Both servers lost a debit, and the credit proves it. Its giver must not
+// continue with the units, whether it is stopped or live.
+func TestLoad_TheGiverOfAProvenMoveIsLoaded(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
-	campaign := w.Create(10, func(c *models.Campaign) { c.Shards = 2 })
-	giver, taker := models.ShardID(campaign, 1), models.ShardID(campaign, 2)
-	for _, shard := range []string{giver, taker} {
-		require.NoError(t, w.Load(shard))
+	for name, load := range map[string]func(giver string) error{
+		"stopped": func(giver string) error {
+			replies, _ := w.ClaimAfter(giver, lua.Position{Epoch: 2}, syncertest.Ask("a", ""))
+			require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
+			_, err := w.Loader().Recover(t.Context(), giver, lua.Position{Epoch: 2})
+			return err
+		},
+		"live": func(string) error { return w.Maintainer().Attend(t.Context()) },
+	} {
+		campaign := w.Create(10, func(c *models.Campaign) { c.Shards = 2 })
+		giver, taker := models.ShardID(campaign, 1), models.ShardID(campaign, 2)
+		for _, shard := range []string{giver, taker} {
+			require.NoError(t, w.Load(shard))
+			w.Sync()
+		}
+		_, err := w.Scripts.Credit(t.Context(), &lua.Credit{Move: name, Shard: taker, Epoch: 1, From: 1, Units: 2})
+		require.NoError(t, err)
 		w.Sync()
+		require.NoError(t, load(giver))
+		state, err := w.Scripts.State(t.Context(), giver)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, state.Total, name)
 	}
-	_, err := w.Scripts.Credit(t.Context(), &lua.Credit{Move: "m", Shard: taker, Epoch: 1, From: 1, Units: 2})
-	require.NoError(t, err)
-	w.Sync()
-	replies, _ := w.ClaimAfter(giver, lua.Position{Epoch: 2}, syncertest.Ask("a", ""))
-	require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
-	_, err = w.Loader().Recover(t.Context(), giver, lua.Position{Epoch: 2})
-	require.NoError(t, err)
-	state, err := w.Scripts.State(t.Context(), giver)
-	require.NoError(t, err)
-	require.EqualValues(t, 3, state.Total)
 }
 
 // After Redis came back older, the seqs of its claims overlap those of later
