@@ -122,7 +122,6 @@ var imports = map[string][]string{
 	"internal/build":    {},
 	"proof/mutants":     {},         // tests of tests
 	"proof/trials":      everything, // the commands lab, load and torture
-	"proof/logmodel":    {},         // only tests
 	"internal/address":  {},
 	"internal/caller":   {},
 	"internal/pulse":    {},
