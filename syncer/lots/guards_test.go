@@ -12,6 +12,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/lots"
+	"dibs/syncer/writer"
 )
 
 // rollBackOne claims a unit that MySQL gets and one
@@ -162,6 +163,36 @@ func TestLoad_TheGiverOfAProvenMoveIsLoaded(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 3, state.Total, name)
 	}
+}
+
+// The stream of another shard may prove that units left this one.
+func TestLoad_OfAShardWaitsForTheStreamsOfTheOthers(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	const partitions = 2
+	scripts, err := lua.New(w.Redis, lua.Options{Partitions: partitions})
+	require.NoError(t, err)
+	w.Scripts = scripts
+	w.Writer = syncertest.StartWriter(t, writer.Config{DB: w.DB, Partitions: partitions, FlushInterval: time.Millisecond})
+	var giver, taker string
+	for lua.PartitionOf(giver, partitions) == lua.PartitionOf(taker, partitions) {
+		campaign := w.Create(10, func(c *models.Campaign) { c.Shards = 2 })
+		giver, taker = models.ShardID(campaign, 1), models.ShardID(campaign, 2)
+	}
+	for _, shard := range []string{giver, taker} {
+		require.NoError(t, w.Load(shard))
+		w.Sync()
+	}
+	_, err = w.Scripts.Credit(t.Context(), &lua.Credit{Move: "m", Shard: taker, Epoch: 1, From: 1, Units: 2})
+	require.NoError(t, err)
+	keys := w.Scripts.KeysOf(giver)
+	require.NoError(t, w.Redis.Del(t.Context(), keys.State, keys.Users, keys.Keys).Err())
+	require.ErrorIs(t, w.Load(giver), lots.ErrAway)
+	w.Sync()
+	require.NoError(t, w.Load(giver))
+	state, err := w.Scripts.State(t.Context(), giver)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, state.Total)
 }
 
 // After Redis came back older, the seqs of its claims overlap those of later
