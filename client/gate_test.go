@@ -30,7 +30,10 @@ type request struct {
 	answer chan func() (*http.Response, error)
 }
 
-func pass(d time.Duration) { <-time.After(d) }
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
 
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
