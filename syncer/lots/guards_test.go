@@ -68,6 +68,30 @@ func TestLoad_WaitsForWhatProcessesSaw(t *testing.T) {
 	require.Empty(t, w.Compare(id).Differences)
 }
 
+// The stream's loads say what was lost, to a MySQL that forgot what processes
+// saw.
+func TestLoad_WhatWasLostStaysLostAfterARestoreOfMySQL(t *testing.T) {
+	t.Parallel()
+	w := syncertest.NewStack(t)
+	id := w.Create(10, nil)
+	w.Sync()
+	dump := syncertest.DumpOf(t, w.DB)
+	seen := rollBackOne(t, w, id)
+	replies, _ := w.ClaimAfter(id, seen, syncertest.Ask("c", ""))
+	require.Equal(t, models.OutcomeRolledBack, replies[0].Outcome)
+	_, err := w.Loader().Recover(t.Context(), id, seen)
+	require.NoError(t, err)
+	w.Sync()
+	require.NoError(t, dump.Restore(w.DB))
+	w.Sync()
+	w.Lose(id, syncertest.WholeCampaign)
+	require.NoError(t, w.Load(id))
+	w.Sync()
+	c := w.Campaign(id)
+	require.Equal(t, []int64{1, 1, 1}, []int64{c.Claimed, c.LostClaims, c.LostUnits})
+	require.Empty(t, w.Compare(id).Differences)
+}
+
 func TestLoad_IsOfItsOwnSnapshot(t *testing.T) {
 	t.Parallel()
 	w := syncertest.NewStack(t)
