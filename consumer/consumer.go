@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -99,12 +98,20 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 		router.AddConsumerHandler(lua.StreamKey(n), lua.StreamKey(n), c.subscriber, p.handle)
 	}
-	counting, stop := context.WithCancel(ctx)
-	var counter sync.WaitGroup
-	counter.Go(func() { c.tendParked(counting) })
-	defer counter.Wait()
-	defer stop()
-	if err := errors.Join(router.Run(ctx), c.subscriber.Close()); err != nil {
+	tending, stop := context.WithCancel(ctx)
+	tended := make(chan struct{})
+	go func() {
+		defer close(tended)
+		c.tendParked(tending)
+	}()
+	err = errors.Join(router.Run(ctx), c.subscriber.Close())
+	stop()
+	select {
+	case <-tended:
+	case <-time.After(c.cfg.CloseTimeout):
+		c.cfg.Logger.Warn("a replay did not finish in time: what it has not handled stays parked")
+	}
+	if err != nil {
 		return fmt.Errorf("consumer: running the router: %w", err)
 	}
 	return nil

@@ -22,7 +22,8 @@ import (
 // Delivery is at least once: deduplicate on e.ID, and return nil for
 // unknown types. Up to Config.Window calls of a partition run at once,
 // so a handler may wait for others and commit them together. ctx ends
-// with the attempt's timeout, or when a stop takes too long.
+// with the attempt's timeout, or when a stop takes too long; that of a
+// replay with the stop.
 type HandleFunc func(ctx context.Context, e models.Event, payload []byte) error
 
 type service struct {

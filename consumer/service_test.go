@@ -285,6 +285,29 @@ func TestService_AReplayHasTheTimeOfAnAttempt(t *testing.T) {
 	require.Greater(t, <-left, 50*time.Minute)
 }
 
+// A handler that ignores the end of its context delays a stop by no more
+// than CloseTimeout, in a replay, too.
+func TestService_AStopDoesNotWaitForAReplayThatHangs(t *testing.T) {
+	t.Parallel()
+	calls := make(chan struct{}, 2)
+	release := make(chan struct{})
+	s := startService(t, embedded(t), func(c *consumer.Config) {
+		c.CloseTimeout = 10 * time.Millisecond
+		c.Handle = func(context.Context, models.Event, []byte) error {
+			calls <- struct{}{}
+			if len(calls) == 2 {
+				<-release
+			}
+			return consumer.Permanent(errors.New("closed today"))
+		}
+	})
+	t.Cleanup(func() { close(release) })
+	s.claim(t, 0, 1)
+	require.NoError(t, s.lot.AskReplay(t.Context(), s.eventuallyParked(t, 1)[0].ID))
+	require.Eventually(t, func() bool { return len(calls) == 2 }, patience, time.Millisecond)
+	s.stop()
+}
+
 func TestConfigs_NameTheFieldThatTheyRefuse(t *testing.T) {
 	t.Parallel()
 	good := consumer.Config{Config: quick(embedded(t), "ledger", prometheus.NewRegistry()), Handle: (&ledger{}).handle}
