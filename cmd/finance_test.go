@@ -122,7 +122,11 @@ func TestParkedMessagesAreListedReplayedAndDiscarded(t *testing.T) {
 	var deleted parkedMessage
 	decode(t, requireOK(t, run(t, s.environ, "finance", "discard", junk)), &deleted)
 	require.Equal(t, junk, deleted.ID, "what is deleted is printed")
-	requireRefusal(t, run(t, s.environ, "finance", "discard", junk), cmd.ExitFailed, "no such")
+	for _, verb := range []string{"discard", "replay"} {
+		requireRefusal(t, run(t, s.environ, "finance", verb, junk), cmd.ExitFailed, "no such")
+	}
+	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM audit_log WHERE action = 'parked.discarded'"), "of what was there")
+	require.EqualValues(t, 3, s.number("SELECT COUNT(*) FROM audit_log WHERE action = 'parked.replayed'"), "of what was there")
 	log := requireOK(t, run(t, s.environ, "audit"))
 	require.Contains(t, log, "parked.replayed")
 	require.Regexp(t, `cli:.* parked\.discarded .*id `+regexp.QuoteMeta(junk), log)

@@ -196,11 +196,11 @@ Exit code 0: nothing is left. 1: something is.`,
 }
 
 func replay(ctx context.Context, s *process.Stack, env Env, id string, form printer.Form) error {
-	books, err := s.NewBooks()
-	if err != nil {
+	if err := s.Note(ctx, models.AuditParkedReplayed, finance.Group, id); err != nil {
 		return err
 	}
-	if err := s.Note(ctx, models.AuditParkedReplayed, finance.Group, id); err != nil {
+	books, err := s.NewBooks()
+	if err != nil {
 		return err
 	}
 	sum, err := s.ParkedBy(finance.Group).Replay(ctx, id, books.Handle)

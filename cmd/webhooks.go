@@ -13,7 +13,6 @@ import (
 	"golang.org/x/net/http/httpproxy"
 	"gorm.io/gorm"
 
-	"dibs/internal/audit"
 	"dibs/internal/config"
 	"dibs/internal/printer"
 	"dibs/internal/process"
@@ -52,11 +51,16 @@ func newParkedWebhooks(env Env) *cobra.Command {
 		Use: "parked", Short: "List the events that endpoints did not take, with the reasons",
 		Example: "  dibs webhooks parked --endpoint shop\n  dibs webhooks parked -o json",
 	}, func(ctx context.Context, db *gorm.DB) error {
-		rows, err := webhooks.Parked(ctx, db, which, webhooks.ParkedMax)
-		if err != nil {
-			return err
+		l := printer.New(env.Stdout, form, parkedWebhookView)
+		for e, err := range webhooks.Parked(ctx, db, which) {
+			if err == nil {
+				err = l.Add(parkedWebhookOf(&e))
+			}
+			if err != nil {
+				return err
+			}
 		}
-		return printer.Print(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...)
+		return l.End()
 	})
 	form.Add(c)
 	return addWhich(c, &which)
@@ -108,8 +112,16 @@ func newDiscardWebhooks(env Env) *cobra.Command {
 		if err := noteParked(ctx, db, models.AuditParkedDiscarded, which); err != nil {
 			return err
 		}
-		rows, err := webhooks.Discard(ctx, db, which)
-		return errors.Join(err, printer.Print(env.Stdout, form, parkedWebhookView, parkedWebhooksOf(rows)...))
+		l := printer.New(env.Stdout, form, parkedWebhookView)
+		for e, err := range webhooks.Discard(ctx, db, which) {
+			if err == nil {
+				err = l.Add(parkedWebhookOf(&e))
+			}
+			if err != nil {
+				return errors.Join(err, l.End())
+			}
+		}
+		return l.End()
 	})
 	form.Add(c)
 	return addWhich(c, &which)
@@ -118,16 +130,11 @@ func newDiscardWebhooks(env Env) *cobra.Command {
 // noteParked records in the audit log what is about to be done to parked
 // events. It refuses an id that none has.
 func noteParked(ctx context.Context, db *gorm.DB, action string, which webhooks.Which) error {
-	if which.EventID != "" {
-		rows, err := webhooks.Parked(ctx, db, which, 1)
-		if err == nil && len(rows) == 0 {
-			err = fmt.Errorf("cmd: no such parked event: %s", which.EventID)
-		}
-		if err != nil {
-			return err
-		}
+	isAny, err := process.NoteWebhooks(ctx, db, action, which)
+	if err == nil && !isAny && which.EventID != "" {
+		err = fmt.Errorf("cmd: no such parked event: %s", which.EventID)
 	}
-	return audit.NewLog(db).Note(ctx, action, audit.Parked{Group: webhooks.Group, Endpoint: which.Endpoint, ID: which.EventID})
+	return err
 }
 
 func newTestWebhook(env Env) *cobra.Command {
@@ -179,13 +186,9 @@ var parkedWebhookView = printer.View[parkedWebhook]{
 	},
 }
 
-func parkedWebhooksOf(events []models.WebhookEvent) (all []parkedWebhook) {
-	for i := range events {
-		e := &events[i]
-		all = append(all, parkedWebhook{
-			Endpoint: e.Endpoint, CampaignID: e.CampaignID, EventID: e.EventID, Type: e.Type, At: models.NewTime(e.At),
-			ParkedAt: models.NewTime(*e.ParkedAt), Reason: e.Reason, Payload: string(e.Payload),
-		})
+func parkedWebhookOf(e *models.WebhookEvent) parkedWebhook {
+	return parkedWebhook{
+		Endpoint: e.Endpoint, CampaignID: e.CampaignID, EventID: e.EventID, Type: e.Type, At: models.NewTime(e.At),
+		ParkedAt: models.NewTime(*e.ParkedAt), Reason: e.Reason, Payload: string(e.Payload),
 	}
-	return all
 }

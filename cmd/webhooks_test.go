@@ -147,6 +147,8 @@ func TestWebhooksParkedAreListedReplayedAndDiscarded(t *testing.T) {
 	for _, verb := range []string{"discard", "replay"} {
 		requireRefusal(t, run(t, environ, "webhooks", verb, "--id", "e-a"), cmd.ExitFailed, "no such parked event: e-a")
 	}
+	requireOK(t, run(t, environ, "webhooks", "discard", "--endpoint", "shoop"))
+	require.EqualValues(t, 1, s.number("SELECT COUNT(*) FROM audit_log WHERE action LIKE 'parked.%'"), "of what was there")
 	h.down.Store(true)
 	got := run(t, environ, "webhooks", "replay")
 	require.Equal(t, cmd.ExitFailed, got.code)

@@ -241,19 +241,27 @@ func (l *ParkingLot) replayPage(ctx context.Context, handling *service, page []P
 	return ctx.Err()
 }
 
-// Discard deletes and returns messages by id. Errors: ErrNoParked.
-func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
-	var chosen []Parked
+// Find returns messages by id. Errors: ErrNoParked.
+func (l *ParkingLot) Find(ctx context.Context, id string) (found []Parked, err error) {
 	for p, err := range l.named(ctx, id) {
 		if err != nil {
 			return nil, err
 		}
 		if p.Is(id) {
-			chosen = append(chosen, p)
+			found = append(found, p)
 		}
 	}
-	if len(chosen) == 0 {
+	if len(found) == 0 {
 		return nil, fmt.Errorf("%w: %q", ErrNoParked, id)
+	}
+	return found, nil
+}
+
+// Discard deletes and returns messages by id. Errors: ErrNoParked.
+func (l *ParkingLot) Discard(ctx context.Context, id string) ([]Parked, error) {
+	chosen, err := l.Find(ctx, id)
+	if err != nil {
+		return nil, err
 	}
 	return chosen, l.remove(ctx, chosen)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	"gorm.io/gorm"
 
 	"dibs/api"
 	"dibs/api/console"
@@ -110,15 +111,15 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 		return len(list) < most
 	}
 	if group == webhooks.Group {
-		rows, err := webhooks.Parked(ctx, p.s.DB, webhooks.Which{}, most)
-		if err != nil {
-			return nil, err
-		}
-		for i := range rows {
-			row := &rows[i]
-			add(console.ParkedMessage{
+		for row, err := range webhooks.Parked(ctx, p.s.DB, webhooks.Which{}) {
+			if err != nil {
+				return nil, err
+			}
+			if !add(console.ParkedMessage{
 				ID: row.Endpoint + "/" + row.EventID, EventID: row.EventID, Reason: row.Reason, Payload: string(row.Payload), At: *row.ParkedAt,
-			})
+			}) {
+				break
+			}
 		}
 		return list, nil
 	}
@@ -139,23 +140,34 @@ func (p parkedOf) List(ctx context.Context, group string, most int) (list []cons
 // the messages.
 func (p parkedOf) Replay(ctx context.Context, group string, ids []string) error {
 	for _, id := range ids {
-		if err := p.s.Note(ctx, models.AuditParkedReplayed, group, id); err != nil {
+		err := p.s.Note(ctx, models.AuditParkedReplayed, group, id)
+		if err == nil {
+			err = p.s.ParkedBy(group).AskReplay(ctx, id)
+		}
+		if err != nil && !errors.Is(err, consumer.ErrNoParked) {
 			return err
 		}
 	}
-	return p.s.ParkedBy(group).AskReplay(ctx, ids...)
+	return nil
 }
 
 // Discard deletes a message.
 func (p parkedOf) Discard(ctx context.Context, group, id string) error {
-	if err := p.s.Note(ctx, models.AuditParkedDiscarded, group, id); err != nil {
+	err := p.s.Note(ctx, models.AuditParkedDiscarded, group, id)
+	switch {
+	case errors.Is(err, consumer.ErrNoParked):
+		return nil
+	case err != nil:
 		return err
+	case group == webhooks.Group:
+		for _, err := range webhooks.Discard(ctx, p.s.DB, parkedWebhookOf(id)) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	if group == webhooks.Group {
-		_, err := webhooks.Discard(ctx, p.s.DB, parkedWebhookOf(id))
-		return err
-	}
-	_, err := p.s.ParkedBy(group).Discard(ctx, id)
+	_, err = p.s.ParkedBy(group).Discard(ctx, id)
 	if errors.Is(err, consumer.ErrNoParked) {
 		return nil
 	}
@@ -202,9 +214,32 @@ func (s *Stack) Comparer() *compare.Comparer {
 }
 
 // Note records in the audit log what is about to be done to parked
-// messages. It precedes the action: what can't be recorded isn't done.
+// messages, all or those with an id. It precedes the action: what can't be
+// recorded isn't done. Errors: consumer.ErrNoParked.
 func (s *Stack) Note(ctx context.Context, action, group, id string) error {
+	if group == webhooks.Group {
+		isAny, err := NoteWebhooks(ctx, s.DB, action, parkedWebhookOf(id))
+		if err == nil && !isAny {
+			err = fmt.Errorf("%w: %q", consumer.ErrNoParked, id)
+		}
+		return err
+	}
+	if id != "" {
+		if _, err := s.ParkedBy(group).Find(ctx, id); err != nil {
+			return err
+		}
+	}
 	return audit.NewLog(s.DB).Note(ctx, action, audit.Parked{Group: group, ID: id})
+}
+
+// NoteWebhooks is Note for parked events of webhooks. It reports whether
+// there is such an event; if not, it records nothing.
+func NoteWebhooks(ctx context.Context, db *gorm.DB, action string, which webhooks.Which) (isAny bool, err error) {
+	isAny, err = webhooks.IsAnyParked(ctx, db, which)
+	if err != nil || !isAny {
+		return false, err
+	}
+	return true, audit.NewLog(db).Note(ctx, action, audit.Parked{Group: webhooks.Group, Endpoint: which.Endpoint, ID: which.EventID})
 }
 
 // ParkedBy has a group's parked messages. Those of webhooks are in MySQL.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -415,13 +416,48 @@ func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
 	require.EqualValues(t, 3, left)
 	require.Equal(t, upTo(1, 5), r.seqs("spring"))
 	require.Equal(t, upTo(1, 2), r.seqs("rain"), "those behind it wait")
-	gone, err := webhooks.Discard(t.Context(), db, webhooks.Which{EventID: "rain-3"})
-	require.NoError(t, err)
-	require.Len(t, gone, 1)
+	require.Equal(t, []string{"rain-3"}, idsOf(t, webhooks.Discard(t.Context(), db, webhooks.Which{EventID: "rain-3"})))
 	_, left, err = d.Replay(t.Context(), webhooks.Which{})
 	require.NoError(t, err)
 	require.Zero(t, left)
 	require.Zero(t, rows(t, db))
+}
+
+// However many are parked, all are listed and discarded, in order.
+func TestParked_AllAreListedAndDiscarded(t *testing.T) {
+	t.Parallel()
+	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
+		var rows []models.WebhookEvent
+		var all []string
+		for _, endpoint := range []string{"other", "shop"} {
+			for _, campaign := range []string{"rain", "spring"} {
+				for no := range int64(300) {
+					id := fmt.Sprint(endpoint, campaign, no)
+					all = append(all, id)
+					rows = append(rows, models.WebhookEvent{
+						Endpoint: endpoint, CampaignID: campaign, No: no, EventID: id, At: sqlstore.Now(), Payload: []byte("{}"),
+						CreatedAt: sqlstore.Now(), ParkedAt: new(sqlstore.Now()),
+					})
+				}
+			}
+		}
+		require.NoError(t, db.CreateInBatches(rows, 200).Error)
+		require.Equal(t, all, idsOf(t, webhooks.Parked(t.Context(), db, webhooks.Which{})))
+		require.Equal(t, all[600:], idsOf(t, webhooks.Discard(t.Context(), db, webhooks.Which{Endpoint: "shop"})))
+		require.Equal(t, all[:600], idsOf(t, webhooks.Parked(t.Context(), db, webhooks.Which{})))
+		isAny, err := webhooks.IsAnyParked(t.Context(), db, webhooks.Which{Endpoint: "shop"})
+		require.NoError(t, err)
+		require.False(t, isAny)
+	})
+}
+
+func idsOf(t *testing.T, events iter.Seq2[models.WebhookEvent, error]) (ids []string) {
+	t.Helper()
+	for e, err := range events {
+		require.NoError(t, err)
+		ids = append(ids, e.EventID)
+	}
+	return ids
 }
 
 // A slow receiver must get many events at once, in order, also

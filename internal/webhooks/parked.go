@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 
 	"dibs/models"
@@ -10,8 +11,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// ParkedMax is the most events listed, replayed or discarded at once.
-const ParkedMax = 10_000
+const parkedPage = 250 // events read at once
 
 // Which selects parked events; an empty field matches all.
 type Which struct{ Endpoint, EventID string }
@@ -27,59 +27,93 @@ func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
 	return q
 }
 
-// Parked returns up to most parked events, in order, by endpoint
-// and campaign.
-func Parked(ctx context.Context, db *gorm.DB, which Which, most int) (rows []models.WebhookEvent, err error) {
-	err = which.of(ctx, db).Order("endpoint, campaign_id, no").Limit(most).Find(&rows).Error
-	if err != nil {
-		return nil, fmt.Errorf("webhooks: read parked events: %w", err)
-	}
-	return rows, nil
-}
-
-// Discard deletes parked events permanently, and returns those deleted.
-func Discard(ctx context.Context, db *gorm.DB, which Which) (deleted []models.WebhookEvent, err error) {
-	rows, err := Parked(ctx, db, which, ParkedMax)
-	for i := range rows {
-		err = db.WithContext(ctx).Delete(&rows[i]).Error
-		if err != nil {
-			return deleted, fmt.Errorf("webhooks: discard: %w", err)
+// Parked yields parked events in order, by endpoint and campaign. It ends
+// after an error.
+func Parked(ctx context.Context, db *gorm.DB, which Which) iter.Seq2[models.WebhookEvent, error] {
+	return func(yield func(models.WebhookEvent, error) bool) {
+		var last models.WebhookEvent
+		for {
+			var page []models.WebhookEvent
+			err := which.of(ctx, db).
+				Where("(endpoint > ? OR endpoint = ? AND (campaign_id > ? OR campaign_id = ? AND no > ?))",
+					last.Endpoint, last.Endpoint, last.CampaignID, last.CampaignID, last.No).
+				Order("endpoint, campaign_id, no").Limit(parkedPage).Find(&page).Error
+			if err != nil {
+				yield(last, fmt.Errorf("webhooks: read parked events: %w", err))
+			}
+			if err != nil || len(page) == 0 {
+				return
+			}
+			for i := range page {
+				if !yield(page[i], nil) {
+					return
+				}
+			}
+			last = page[len(page)-1]
 		}
-		deleted = append(deleted, rows[i])
 	}
-	return deleted, err
 }
 
-// Replay posts parked events again, in order, up to ParkedMax. Accepted
-// events are deleted. After a refused one, the rest of its campaign stays
-// parked. It returns how many were taken and how many are left.
+// IsAnyParked reports whether there is such an event.
+func IsAnyParked(ctx context.Context, db *gorm.DB, which Which) (bool, error) {
+	var n int64
+	if err := which.of(ctx, db).Count(&n).Error; err != nil {
+		return false, fmt.Errorf("webhooks: count parked events: %w", err)
+	}
+	return n > 0, nil
+}
+
+// Discard deletes parked events permanently, and yields each one deleted. It
+// ends after an error.
+func Discard(ctx context.Context, db *gorm.DB, which Which) iter.Seq2[models.WebhookEvent, error] {
+	return func(yield func(models.WebhookEvent, error) bool) {
+		for e, err := range Parked(ctx, db, which) {
+			if err == nil {
+				err = db.WithContext(ctx).Delete(&e).Error
+			}
+			if err != nil {
+				err = fmt.Errorf("webhooks: discard: %w", err)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Replay posts parked events again, in order. Accepted events are deleted.
+// After a refused one, the rest of its campaign stays parked. It returns how
+// many were taken and how many are left.
 func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64, err error) {
-	rows, err := Parked(ctx, d.cfg.DB, which, ParkedMax)
 	refused := make(map[laneKey]bool)
-	for i := range rows {
-		key := laneKey{rows[i].Endpoint, rows[i].CampaignID}
+	for e, err := range Parked(ctx, d.cfg.DB, which) {
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return taken, left, fmt.Errorf("webhooks: replay: %w", err)
+		}
+		key := laneKey{e.Endpoint, e.CampaignID}
 		endpoint := d.cfg.Endpoints()[key.endpoint]
-		if refused[key] || endpoint == nil || ctx.Err() != nil {
+		if refused[key] || endpoint == nil {
 			continue
 		}
-		id, body, err := endpoint.messageOf(rows[i:i+1], nil)
+		id, body, err := endpoint.messageOf([]models.WebhookEvent{e}, nil)
 		if err == nil {
 			err = d.sender.send(ctx, endpoint, id, body)
 		}
 		if err == nil {
-			err = d.cfg.DB.WithContext(ctx).Delete(&rows[i]).Error
+			err = d.cfg.DB.WithContext(ctx).Delete(&e).Error
 		}
 		if err != nil {
 			refused[key] = true
 			d.cfg.Logger.WarnContext(ctx, "an event stays parked",
-				slog.String("endpoint", key.endpoint), slog.String("event", rows[i].EventID), slog.Any("error", err))
+				slog.String("endpoint", key.endpoint), slog.String("event", e.EventID), slog.Any("error", err))
 			continue
 		}
 		taken++
 	}
-	if err == nil {
-		err = which.of(context.WithoutCancel(ctx), d.cfg.DB).Count(&left).Error
-	}
+	err = which.of(context.WithoutCancel(ctx), d.cfg.DB).Count(&left).Error
 	if err != nil {
 		return taken, left, fmt.Errorf("webhooks: replay: %w", err)
 	}
