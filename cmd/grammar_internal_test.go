@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -123,4 +124,35 @@ func TestShellsCompleteNames(t *testing.T) {
 	_, out, problems := runIn(t, []string{"DIBS_URL=http://127.0.0.1:1"}, "__complete", "campaign", "get", "sp")
 	require.Equal(t, ":4\n", out)
 	require.NotContains(t, problems, "dibs:")
+}
+
+// A field of the API that is called as a package of ours is.
+func TestAnErrorNamesTheFieldThatTheAPINames(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = w.Write([]byte(`{"status":422,"code":"invalid","detail":"split: is required, or a list of packets","field":"split"}`))
+	}))
+	t.Cleanup(api.Close)
+	code, _, problems := runIn(t, nil, "packets", "add", "rain", "--count", "1", "--amount", "1", "--url", api.URL)
+	require.Equal(t, ExitFailed, code)
+	require.Equal(t, "dibs: invalid: split: is required, or a list of packets\n", problems)
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// What is shown once must not be lost with exit code 0.
+func TestWhatCannotBePrintedIsAFailure(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"version"}, {"version", "-o", "json"}, {"version", "-o", "csv"}, {"token"}, {"grants", "--user", "ann"}, {"config"},
+	} {
+		var stderr testenv.Buffer
+		code := Run(t.Context(), Env{Args: args, Stdout: fullDisk{}, Stderr: &stderr})
+		require.Equal(t, ExitFailed, code, args)
+		require.Contains(t, stderr.String(), io.ErrShortWrite.Error(), args)
+	}
 }

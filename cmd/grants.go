@@ -34,10 +34,8 @@ It connects to nothing. Run those of 'roles' again after an upgrade that adds ta
 		if !slices.Contains(migrations.Accounts(), of) {
 			return fmt.Errorf("%w: --account must be one of %v", ErrUsage, migrations.Accounts())
 		}
-		for _, statement := range migrations.Grants(of, database, user, host) {
-			_, _ = fmt.Fprintln(env.Stdout, statement)
-		}
-		return nil
+		_, err := fmt.Fprintln(env.Stdout, strings.Join(migrations.Grants(of, database, user, host), "\n"))
+		return err //nolint:wrapcheck // a closed terminal
 	})
 	c.Flags().StringVar(&user, "user", "", "the account, which exists")
 	c.Flags().StringVar(&host, "host", "%", "from where it connects")

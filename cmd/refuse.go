@@ -33,8 +33,15 @@ var (
 	plainWord = regexp.MustCompile(`^[a-z][a-z -]{0,20}$`)
 )
 
+// sentence is an error for people, without names of packages. The API's own
+// words stay: it has fields, such as split, that are called as a package is.
 func sentence(err error) string {
-	return packages.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", "; "), "$1")
+	text := err.Error()
+	ours := len(text)
+	if p, ok := errors.AsType[*client.Problem](err); ok && strings.Contains(text, p.Detail) {
+		ours = strings.LastIndex(text, p.Detail)
+	}
+	return strings.ReplaceAll(packages.ReplaceAllString(text[:ours], "$1")+text[ours:], "\n", "; ")
 }
 
 func printError(env Env, err error) {

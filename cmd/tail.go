@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,7 +56,9 @@ func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form 
 			}
 			for i := range entries {
 				after[p] = entries[i].ID
-				printEvent(env, l, campaign, entries[i].Payload)
+				if err := printEvent(env, l, campaign, entries[i].Payload); err != nil {
+					return err
+				}
 			}
 			if err := l.End(); err != nil {
 				return err
@@ -68,14 +71,17 @@ func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form 
 }
 
 // printEvent prints the payload of an entry, if it is of the campaign or any
-// will do. l.End returns the error of a table.
-func printEvent(env Env, l *printer.List[json.RawMessage], campaign, payload string) {
+// will do.
+func printEvent(env Env, l *printer.List[json.RawMessage], campaign, payload string) error {
 	e, err := models.DecodeEvent([]byte(payload))
 	switch {
 	case campaign != "" && (err != nil || e.CampaignID != campaign):
+		return nil
 	case l.Form == printer.JSON: // unchanged, whatever it is
-		printer.Printf(env.Stdout, "%s\n", payload)
-	case err == nil:
-		_ = l.Add(json.RawMessage(payload))
+		_, err := fmt.Fprintln(env.Stdout, payload)
+		return err //nolint:wrapcheck // a closed terminal
+	case err != nil:
+		return nil //nolint:nilerr // it has no columns
 	}
+	return l.Add(json.RawMessage(payload))
 }

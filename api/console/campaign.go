@@ -127,7 +127,8 @@ func (c *Console) read(r *http.Request, o *recordsOf) {
 	ask(r.Context(), &all, &o.Repairs, lastOf(records.Repairs, o.ID))
 	ask(r.Context(), &all, &o.Parked, lastOf(records.Parked, o.ID))
 	ask(r.Context(), &all, &o.Changes, func(context.Context) ([]models.AuditEntry, error) {
-		page, err := c.audit(r, url.Values{"campaign_id": {o.ID}, "limit": {"20"}})
+		var page auditPage
+		err := c.answered(r, "/v1/audit?"+url.Values{"campaign_id": {o.ID}, "limit": {"20"}}.Encode(), &page)
 		return page.Entries, err
 	})
 	_ = all.Wait() // each answer has its own error
@@ -140,9 +141,4 @@ func lastOf[T any](read func(context.Context, string, int) ([]T, error), id stri
 type auditPage struct {
 	Entries    []models.AuditEntry `json:"entries"`
 	NextCursor string              `json:"next_cursor"`
-}
-
-func (c *Console) audit(r *http.Request, q url.Values) (page auditPage, err error) {
-	err = c.answered(r, "/v1/audit?"+q.Encode(), &page)
-	return page, err
 }

@@ -207,6 +207,8 @@ func eachActionSaysWhatItWillDoAndDoesIt(t *testing.T, s *service) {
 	}
 	require.Equal(t, 409, p.get("/console/campaigns/spring/close").status, "it is closed")
 	require.Contains(t, p.get("/console/audit").text, "campaign.closed")
+	require.Equal(t, 422, p.get("/console/audit?campaign_id=no+id").status, "which is known")
+	require.Contains(t, p.get("/console/table?page=7&q=spring").text, "No campaign on this page.")
 }
 
 // The confirmation described another state of the campaign, so the change

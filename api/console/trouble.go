@@ -156,10 +156,14 @@ func (c *Console) getAudit(w http.ResponseWriter, r *http.Request, s *session) {
 	if before := r.URL.Query().Get("cursor"); before != "" {
 		q.Set("cursor", before)
 	}
-	found, err := c.audit(r, q)
-	page.Page = Asked[auditPage]{Known: err == nil, Value: found}
-	if found.NextCursor != "" {
-		q.Set("cursor", found.NextCursor)
+	_, p := c.ask(r, http.MethodGet, "/v1/audit?"+q.Encode(), nil, &page.Page.Value)
+	if p != nil && p.Status < http.StatusInternalServerError {
+		c.show(w, s, p.Status, "refused", *p)
+		return
+	}
+	page.Page.Known = p == nil
+	if page.Page.Value.NextCursor != "" {
+		q.Set("cursor", page.Page.Value.NextCursor)
 		page.Next = Path + "/audit?" + q.Encode()
 	}
 	c.show(w, s, http.StatusOK, "audit", &page)

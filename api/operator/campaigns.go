@@ -86,6 +86,9 @@ func (s *Routes) CreateCampaign(ctx context.Context, in *createInput) (*CreateOu
 
 // ListCampaigns is GET /v1/campaigns.
 func (s *Routes) ListCampaigns(ctx context.Context, in *listInput) (*ListOutput, error) {
+	if in.After != "" && in.Cursor != "" {
+		return nil, wire.Invalid("cursor", "is the same as after: only one of them is taken")
+	}
 	after := in.After
 	parameter := "after"
 	if after == "" {

@@ -107,6 +107,7 @@ func TestCampaigns_PagesFollowOneAnother(t *testing.T) {
 	require.Len(t, ids, 250)
 	require.IsIncreasing(t, ids)
 	require.Equal(t, "cursor", apitest.Refused(t, 422, "invalid", h, "GET", "/v1/campaigns?cursor=a%20b", "").Field)
+	require.Equal(t, "cursor", apitest.Refused(t, 422, "invalid", h, "GET", "/v1/campaigns?after=a&cursor=b", "").Field)
 	for _, text := range []string{"%FF", "%00"} {
 		require.Equal(t, "q", apitest.Refused(t, 422, "invalid", h, "GET", "/v1/campaigns?q="+text, "").Field)
 	}

@@ -53,7 +53,7 @@ func TestRealEventsAreAsTheDocumentSays(t *testing.T) {
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	givenUp, err := json.Marshal(&models.Event{
-		V: 1, Type: models.EventClaimsGivenUp, ID: "g", CampaignID: "spring", Epoch: 3, IDs: []string{"a"}, Seqs: [][2]int64{{4, 9}},
+		V: 1, Type: models.EventClaimsGivenUp, ID: "g", CampaignID: "spring", Quantity: 7, IDs: []string{"a"}, Seqs: [][2]int64{{4, 9}},
 		At: models.NewTime(time.Now()),
 	})
 	require.NoError(t, err)

@@ -253,8 +253,8 @@ func PrintOne[T any](w io.Writer, form Form, document T, words string) error {
 		return printRecord(w, document)
 	case Table:
 	}
-	Printf(w, "%s\n", words)
-	return nil
+	_, err := fmt.Fprintln(w, words)
+	return err //nolint:wrapcheck // a closed terminal
 }
 
 // printRecord prints the fields of a document, by name, as CSV.
