@@ -123,7 +123,8 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 			"Every new claim is refused as paused until you open the campaign again.",
 			"Claims that were made stay, and can be redeemed and released.",
 		}
-		patch(map[string]any{"status": models.StatusPaused})
+		// Without If-Match: what someone else changed has to stop, too.
+		a.run = c.sends(r, http.MethodPatch, path, map[string]any{"status": models.StatusPaused})
 	case "close":
 		if k.Status == models.StatusClosed {
 			return nil, new(problemOf(&wire.Problem{Code: wire.CodeClosed, Detail: "The campaign " + k.ID + " is closed already."}))

@@ -224,6 +224,12 @@ func aChangeOfSomebodyElseMeanwhileIsNotOverwritten(t *testing.T, s *service) {
 	require.Contains(t, got.text, "The campaign was changed since")
 	require.Contains(t, got.text, "from 30 to 20.", "it says what would happen now")
 	require.Contains(t, s.api("GET", "/v1/campaigns/raced", ""), `"total":30`)
+	form = p.form("/console/campaigns/raced/pause")
+	s.api("PATCH", "/v1/campaigns/raced", `{"total":40}`)
+	for range 2 {
+		require.Equal(t, 303, p.post("/console/campaigns/raced/pause", form).status, "a pause overwrites nothing")
+	}
+	require.Contains(t, s.api("GET", "/v1/campaigns/raced", ""), `"status":"paused"`)
 }
 
 func aViewerIsRefusedAndToldWhy(t *testing.T, s *service) {
