@@ -54,13 +54,10 @@ func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form 
 			if err != nil {
 				return err
 			}
-			for i := range entries {
-				after[p] = entries[i].ID
-				if err := printEvent(env, l, campaign, entries[i].Payload); err != nil {
-					return err
-				}
+			if len(entries) > 0 {
+				after[p] = entries[len(entries)-1].ID
 			}
-			if err := l.End(); err != nil {
+			if err := printEvents(env, l, campaign, entries); err != nil {
 				return err
 			}
 		}
@@ -70,18 +67,22 @@ func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form 
 	}
 }
 
-// printEvent prints the payload of an entry, if it is of the campaign or any
-// will do.
-func printEvent(env Env, l *printer.List[json.RawMessage], campaign, payload string) error {
-	e, err := models.DecodeEvent([]byte(payload))
-	switch {
-	case campaign != "" && (err != nil || e.CampaignID != campaign):
-		return nil
-	case l.Form == printer.JSON: // unchanged, whatever it is
-		_, err := fmt.Fprintln(env.Stdout, payload)
-		return err //nolint:wrapcheck // a closed terminal
-	case err != nil:
-		return nil //nolint:nilerr // it has no columns
+// printEvents prints the payloads of entries that are of the campaign, or all.
+func printEvents(env Env, l *printer.List[json.RawMessage], campaign string, entries []lua.Entry) error {
+	for i := range entries {
+		payload := entries[i].Payload
+		e, invalid := models.DecodeEvent([]byte(payload))
+		var err error
+		switch {
+		case campaign != "" && (invalid != nil || e.CampaignID != campaign):
+		case l.Form == printer.JSON: // unchanged, whatever it is
+			_, err = fmt.Fprintln(env.Stdout, payload)
+		case invalid == nil: // else it has no columns
+			err = l.Add(json.RawMessage(payload))
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return l.Add(json.RawMessage(payload))
+	return l.End()
 }

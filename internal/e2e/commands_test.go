@@ -22,18 +22,6 @@ const (
 	exitUsage  = 2
 )
 
-// requireRefusal expects one line on stderr that contains all
-// words, and nothing on stdout.
-func requireRefusal(t testing.TB, got outcome, code int, words ...string) {
-	t.Helper()
-	require.Equal(t, code, got.code, got.stderr)
-	require.Empty(t, got.stdout)
-	require.Equal(t, 1, strings.Count(got.stderr, "\n"), "one line, not %q", got.stderr)
-	for _, word := range words {
-		require.Contains(t, got.stderr, word)
-	}
-}
-
 // The embedded Redis keeps nothing, so a stop must drain it.
 func TestServeHasEverythingAcceptedInItsFileWhenItEnds(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ type whole struct {
 func newWhole(b *testing.B, settings ...string) *whole {
 	b.Helper()
 	w := &whole{broker: newBroker(b), store: stores(b)[0], program: buildDibs(b), span: wrkSpan()}
-	w.settings = append(settings, "DIBS_REDIS_URL="+w.broker.server.URL(), "DIBS_MYSQL_DSN="+w.store.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0")
+	w.settings = slices.Concat(settings, []string{"DIBS_REDIS_URL=" + w.broker.server.URL(), "DIBS_MYSQL_DSN=" + w.store.dsn, "DIBS_HTTP_ADDR=127.0.0.1:0"})
 	return w
 }
 
