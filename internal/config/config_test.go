@@ -66,7 +66,7 @@ func TestEveryRefusalNamesItsVariable(t *testing.T) {
 		"DIBS_TRUSTED_PROXIES":   {"10.0.0.0/33", "proxy", "10.0.0.0/8;fd00::/8"},
 		"DIBS_TLS_KEY":           {"key.pem"},
 		"DIBS_LOG_FORMAT":        {"xml"},
-		"DIBS_NAME":              {" ", "\t"},
+		"DIBS_NAME":              {" ", "\t", "one\ntwo", strings.Repeat("n", 300)},
 		"DIBS_ADMIN_TOKEN":       {"a b", "sec\nret", "\x00", "\u00a0"},
 		"DIBS_VIEWER_TOKEN":      {"\x7f"},
 	} {

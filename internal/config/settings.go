@@ -155,11 +155,11 @@ func onOff(field func(*Config) *bool) func(*Config, string) error {
 	}
 }
 
-// name refuses an empty name: Redis keeps this process' unacknowledged
+// name refuses a blank name: Redis keeps this process' unacknowledged
 // entries under it.
 func name(c *Config, value string) error {
-	if strings.TrimSpace(value) == "" {
-		return errors.New("must not be empty")
+	if strings.TrimSpace(value) == "" || models.CheckUserID(value) != nil {
+		return fmt.Errorf("must be 1 to %d printable characters, not only blanks", models.UserIDLength)
 	}
 	c.Name = value
 	return nil
