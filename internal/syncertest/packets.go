@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"
 
@@ -38,7 +37,7 @@ func (h *Stack) AddPackets(id string, batch models.PacketBatch) {
 // InLists counts the packets of a campaign in Redis.
 func (h *Stack) InLists(id string) (n int64) {
 	h.T.Helper()
-	for _, list := range h.Redis.ZRange(h.T.Context(), lua.KeysOf(id, 0).Waves, 0, -1).Val() {
+	for _, list := range h.Redis.ZRange(h.T.Context(), h.Keys(id).Waves, 0, -1).Val() {
 		n += h.Redis.LLen(h.T.Context(), list).Val()
 	}
 	return n

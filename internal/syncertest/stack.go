@@ -245,7 +245,7 @@ func (h *Stack) Evict(idle time.Duration) int {
 // KeysOf returns a campaign's existing keys, without the common prefix.
 func (h *Stack) KeysOf(id string) []string {
 	h.T.Helper()
-	base := lua.KeysOf(id, 0).State
+	base := h.Keys(id).State
 	keys, err := h.Redis.Keys(h.T.Context(), "*").Result()
 	require.NoError(h.T, err)
 	var parts []string
@@ -262,7 +262,7 @@ func (h *Stack) KeysOf(id string) []string {
 // epoch, version and last time.
 func (h *Stack) Content(id string) map[string]map[string]string {
 	h.T.Helper()
-	k := lua.KeysOf(id, 0)
+	k := h.Keys(id)
 	all := map[string]map[string]string{}
 	for _, key := range []string{k.State, k.Users, k.Keys} {
 		fields, err := h.Redis.HGetAll(h.T.Context(), key).Result()
@@ -281,7 +281,7 @@ func (h *Stack) Content(id string) map[string]map[string]string {
 // Lose deletes keys of a campaign from Redis.
 func (h *Stack) Lose(id string, which func(k lua.CampaignKeys) []string) {
 	h.T.Helper()
-	require.NoError(h.T, h.Redis.Del(h.T.Context(), which(lua.KeysOf(id, 0))...).Err())
+	require.NoError(h.T, h.Redis.Del(h.T.Context(), which(h.Keys(id))...).Err())
 }
 
 // StateOnly returns the state's key, for Lose.
@@ -338,7 +338,9 @@ func (h *Stack) Exec(sql string, args ...any) {
 }
 
 // Keys returns the names of a campaign's keys.
-func (h *Stack) Keys(id string) lua.CampaignKeys { return lua.KeysOf(id, 0) }
+func (h *Stack) Keys(id string) lua.CampaignKeys {
+	return lua.KeysOf(id, lua.PartitionOf(id, h.Scripts.Partitions()))
+}
 
 // Repair repairs a campaign while MySQL applies new entries.
 func (h *Stack) Repair(id string, givesUp bool) (done compare.Repaired) {
