@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
+	"dibs/internal/process/metrics"
 	"dibs/lua"
 )
 
@@ -37,9 +38,9 @@ func newParts(reg prometheus.Registerer, check func(ctx context.Context) map[str
 	up := prometheus.NewDesc("dibs_part_up",
 		"Whether a server that this process works with does what the process needs of it: 1 or 0. A partition is a part of Redis.",
 		[]string{"part"}, nil)
-	reg.MustRegister(&scraped{descs: []*prometheus.Desc{up}, ask: func(to chan<- prometheus.Metric) {
+	reg.MustRegister(&metrics.Scraped{Descs: []*prometheus.Desc{up}, Ask: func(to chan<- prometheus.Metric) {
 		for name, err := range p.now(context.Background()) {
-			to <- prometheus.MustNewConstMetric(up, prometheus.GaugeValue, asGauge(err == nil), name)
+			to <- prometheus.MustNewConstMetric(up, prometheus.GaugeValue, metrics.AsGauge(err == nil), name)
 		}
 	}})
 	return p

@@ -23,6 +23,7 @@ import (
 	"dibs/internal/config"
 	"dibs/internal/lease"
 	"dibs/internal/ledger"
+	"dibs/internal/process/metrics"
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
@@ -110,7 +111,7 @@ func NeedsServers(cfg *config.Config, command string) error {
 // ends it.
 func (s *Stack) runGuarded(ctx context.Context, role string, run func(context.Context) error) error {
 	s.warn()
-	registerRole(s.Registry, role)
+	metrics.RegisterRole(s.Registry, role)
 	defer s.startShutdownTimer(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	watching, stop := context.WithCancel(ctx)
@@ -368,7 +369,7 @@ func (s *Stack) runSyncer(ctx context.Context) error {
 		return nil
 	}
 	leader := syncer.NewLeader(s.Scripts, s.Config.Name, s.Logger)
-	registerLeader(s.Registry, leader.Leads)
+	metrics.RegisterLeader(s.Registry, leader.Leads)
 	role := syncer.New(syncer.Config{
 		Trimmer: retention.NewTrimmer(s.trimming()), Pruner: retention.NewPruner(s.DB),
 		Keeper:   lots.NewKeeper(s.Loader, s.Config.IdleEvict, s.Registry),

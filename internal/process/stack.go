@@ -17,6 +17,7 @@ import (
 	"dibs/internal/installation"
 	"dibs/internal/migrations"
 	"dibs/internal/otlp"
+	"dibs/internal/process/metrics"
 	"dibs/internal/pulse"
 	"dibs/internal/redisconn"
 	"dibs/internal/softstate"
@@ -93,11 +94,11 @@ type Stack struct {
 // refuses what would fail later: an older schema, another number of
 // partitions, a Redis that evicts.
 func Open(ctx context.Context, o Options) (*Stack, error) {
-	o.Registry = cmp.Or(o.Registry, newRegistry())
+	o.Registry = cmp.Or(o.Registry, metrics.New())
 	s := &Stack{Options: o}
 	check := s.Config.CheckServers
 	opening := []func(context.Context) error{
-		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.registerPools, s.checkInstallation, s.checkDurability,
+		s.openTraces, s.openRedis, s.openSQL, s.makeParts, s.checkInstallation, s.checkDurability,
 	}
 	if s.IsFinance {
 		check = s.Config.CheckFinance
@@ -153,7 +154,7 @@ func (s *Stack) openRedis(ctx context.Context) error {
 	s.Redis = rdb
 	s.closers = append(s.closers, func() { _ = rdb.Close() })
 	s.Scripts, err = lua.New(rdb, lua.Options{
-		Partitions: s.Config.Partitions, Durability: s.Config.Durability, Observe: observeScripts(s.Registry), CheckServer: s.checkFsync,
+		Partitions: s.Config.Partitions, Durability: s.Config.Durability, Observe: metrics.ObserveScripts(s.Registry), CheckServer: s.checkFsync,
 	})
 	if err != nil {
 		return fmt.Errorf("process: %w", err)
@@ -338,7 +339,7 @@ func (s *Stack) makeParts(context.Context) error {
 	s.relay = resolve.NewRelay(s.DB, s.Scripts, s.Registry)
 	s.relay.LoadBy(s.Loader)
 	s.resolver = resolve.NewResolver(s.DB, s.relay, s.Logger)
-	return nil
+	return metrics.RegisterPools(s.Registry, s.DB, s.Redis)
 }
 
 // settle is how long processes may take to report what they saw of lots. No
