@@ -13,6 +13,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 func schemaFiles(t *testing.T) []string {
@@ -75,7 +76,7 @@ func TestAnOldSchemaIsRefusedUntilItIsMigrated(t *testing.T) {
 	redis := testenv.Redis(t)
 	environ := []string{"DIBS_REDIS_URL=" + redis.URL(), "DIBS_MYSQL_DSN=" + dsn}
 	for _, role := range []string{"serve", "api", "consumer", "syncer", "finance", "reconcile", "demo", "finance parked", "finance replay", "audit"} {
-		args := append(strings.Fields(role), "--http-addr="+testenv.Addr(t))
+		args := append(strings.Fields(role), "--http-addr="+machine.Addr(t))
 		requireRefusal(t, run(t, environ, args...), cmd.ExitFailed, "version 0", "dibs migrate")
 	}
 	keys, err := redis.Client().Keys(t.Context(), "*").Result()

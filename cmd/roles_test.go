@@ -13,6 +13,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // API, consumer and syncer run separately on real servers. At the end
@@ -52,7 +53,7 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 	s := newServers(t)
 	evicting := testenv.Redis(t, "maxmemory-policy volatile-lru").URL()
 	for _, role := range []string{"serve", "api", "consumer", "syncer", "reconcile", "finance"} {
-		got := run(t, s.with("DIBS_REDIS_URL="+evicting), role, "--http-addr="+testenv.Addr(t))
+		got := run(t, s.with("DIBS_REDIS_URL="+evicting), role, "--http-addr="+machine.Addr(t))
 		requireRefusal(t, got, cmd.ExitFailed, "volatile-lru", "noeviction")
 	}
 	mute := testenv.Redis(t, `rename-command CONFIG ""`).Addr()
@@ -97,7 +98,7 @@ func TestTheNumberOfPartitionsIsFixedByTheFirstCampaign(t *testing.T) {
 	api.post("/campaigns", `{"id":"spring","kind":"coupon","total":10}`)
 	api.claim("spring", "u1")
 	for _, role := range []string{"serve", "api", "consumer", "syncer", "reconcile"} {
-		got := run(t, s.with("DIBS_PARTITIONS=3"), role, "--http-addr="+testenv.Addr(t))
+		got := run(t, s.with("DIBS_PARTITIONS=3"), role, "--http-addr="+machine.Addr(t))
 		requireRefusal(t, got, cmd.ExitUsage, "DIBS_PARTITIONS", "2", "3")
 	}
 	consumer := start(t, s.with("DIBS_PARTITIONS=2"), "consumer")
@@ -156,7 +157,7 @@ func TestAStopBeforeTheStartIsNoFailure(t *testing.T) {
 		"reconcile": cmd.ExitFailed, "migrate": cmd.ExitFailed, "finance parked": cmd.ExitFailed,
 	} {
 		said := &testenv.Buffer{}
-		args := append(strings.Fields(command), "--http-addr", testenv.Addr(t))
+		args := append(strings.Fields(command), "--http-addr", machine.Addr(t))
 		code := cmd.Run(ctx, cmd.Env{Args: args, Environ: s.environ, Stdout: said, Stderr: said})
 		require.Equal(t, want, code, "%s\n%s", command, said)
 		code = cmd.Run(ctx, cmd.Env{Args: append(args, "--partitions=0"), Environ: s.environ, Stdout: said, Stderr: said})

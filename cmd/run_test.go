@@ -16,6 +16,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // within bounds every wait of these tests; busy machines are slow.
@@ -71,7 +72,7 @@ type running struct {
 // start starts a role and returns once it answers. It stops after the test.
 func start(t testing.TB, environ []string, args ...string) *running {
 	t.Helper()
-	addr := testenv.Addr(t)
+	addr := machine.Addr(t)
 	environ = slices.Concat([]string{"DIBS_METRICS_ADDR=" + addr, "DIBS_HTTP_ADDR=" + addr, "DIBS_NAME=" + args[0]}, environ)
 	r := launch(t, environ, args...)
 	require.Eventually(t, func() bool { return r.over() || r.answers("http://"+addr) }, within, 10*time.Millisecond)

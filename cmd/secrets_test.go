@@ -15,6 +15,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // Logs at the lowest level must contain no secret, through accepted
@@ -26,7 +27,7 @@ func TestNoLogHoldsASecret(t *testing.T) {
 	settings := []string{
 		"DIBS_REDIS_URL=" + url, "DIBS_MYSQL_DSN=" + testenv.Database(t).DSN, "DIBS_ADMIN_TOKEN=hunter2-admin-0123456789",
 		"DIBS_STOREFRONT_TOKEN=hunter2-store-0123456789", "DIBS_LOG_LEVEL=debug", "DIBS_LOG_FORMAT=json", "DIBS_ACCESS_LOG=1",
-		"OTEL_EXPORTER_OTLP_ENDPOINT=http://me:hunter2@" + testenv.Addr(t), "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20hunter2",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://me:hunter2@" + machine.Addr(t), "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20hunter2",
 	}
 	require.Equal(t, cmd.ExitOK, run(t, settings, "migrate").code)
 	serve := start(t, settings, "serve")
@@ -133,7 +134,7 @@ func TestATokenThatIsMadeIsTaken(t *testing.T) {
 // Probes' own listener must need no token and show nothing else.
 func TestHealthcheckAndProbes(t *testing.T) {
 	t.Parallel()
-	probes := testenv.Addr(t)
+	probes := machine.Addr(t)
 	serve := start(t, []string{"DIBS_PROBE_ADDR=" + probes, "DIBS_VIEWER_TOKEN=viewer-0123456789abcdef"}, "serve")
 	at, nowhere := "DIBS_HTTP_ADDR="+strings.TrimPrefix(serve.url, "http://"), "DIBS_HTTP_ADDR=127.0.0.1:1"
 	requireOK(t, run(t, []string{at}, "healthcheck"))

@@ -16,7 +16,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 const coupon = `{"id":"spring","kind":"coupon","total":2,"per_user":1}`
@@ -145,7 +145,7 @@ func TestServeFailsOfWhatItCannotUse(t *testing.T) {
 	requireRefusal(t, run(t, []string{"DIBS_LOG_LEVEL=error"}, "serve", "--http-addr", taken.Addr().String()), cmd.ExitFailed, "in use")
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	addr := "--http-addr=" + testenv.Addr(t)
+	addr := "--http-addr=" + machine.Addr(t)
 	requireRefusal(t, run(t, []string{"DIBS_DATA_DIR=" + file}, "serve", addr), cmd.ExitUsage, "DIBS_DATA_DIR", file)
 	requireRefusal(t, run(t, []string{"DIBS_DURABILITY=fsync"}, "serve", addr), cmd.ExitUsage, "DIBS_DURABILITY", "embedded")
 }

@@ -15,6 +15,7 @@ import (
 
 	"dibs/internal/servetest"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 type role struct {
@@ -84,7 +85,7 @@ func TestNoFrozenPartIsMistakenForAnother(t *testing.T) {
 		"DIBS_VIEWER_TOKEN=" + viewer, "DIBS_IDLE_EVICT=1h", "PATH=" + os.Getenv("PATH"),
 	}
 	servetest.Migrate(t, environ...)
-	s := &service{t: t, addr: testenv.Addr(t)}
+	s := &service{t: t, addr: machine.Addr(t)}
 	s.url = "http://" + s.addr
 	run(t, "api", append(slices.Clone(environ), "DIBS_HTTP_ADDR="+s.addr))
 	consumer, syncer := run(t, "consumer", environ), run(t, "syncer", environ)

@@ -17,7 +17,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/servetest"
-	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 const (
@@ -39,7 +39,7 @@ type service struct {
 // by stop.
 func serve(t testing.TB, environ ...string) *service {
 	t.Helper()
-	s := &service{t: t, addr: testenv.Addr(t)}
+	s := &service{t: t, addr: machine.Addr(t)}
 	s.url = "http://" + s.addr
 	s.stop = s.start(environ...)
 	return s

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // kubectl accepts the guide's commands and stores secrets as files.
@@ -153,7 +153,7 @@ func (c *cluster) settings(name string, spec *podSpec, moved map[string]string) 
 			}
 		}
 		if strings.HasSuffix(v.Name, "_ADDR") {
-			moved[value] = testenv.Addr(c.t)
+			moved[value] = machine.Addr(c.t)
 			value = moved[value]
 		}
 		settings[v.Name] = value

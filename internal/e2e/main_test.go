@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +26,7 @@ func binary(t testing.TB) string {
 }
 
 var built = sync.OnceValues(func() (string, error) {
-	dir, err := testenv.Folder()
+	dir, _, err := machine.Folder("programs")
 	if err != nil {
 		return "", err
 	}

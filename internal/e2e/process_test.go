@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 const (
@@ -58,7 +58,7 @@ func makeProcess(t testing.TB, command string, settings map[string]string) *proc
 	t.Helper()
 	p := &process{t: t, command: command, settings: map[string]string{"GORACE": "exitcode=66 atexit_sleep_ms=50"}}
 	maps.Copy(p.settings, settings)
-	addr := testenv.Addr(t)
+	addr := machine.Addr(t)
 	p.url = "http://" + addr
 	switch command {
 	case "api", "serve":
@@ -91,7 +91,7 @@ func (p *process) start() {
 // closed when it has ended, see cmd.ProcessState.
 func spawn(t testing.TB, cmd *exec.Cmd) (exited <-chan struct{}) {
 	t.Helper()
-	require.NoError(t, testenv.Spawn(cmd, syscall.SIGKILL))
+	require.NoError(t, machine.Spawn(cmd, syscall.SIGKILL))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // By TLS, with a percent-encoded password, or not at all.
 func TestPythonExampleConnectsAsTheURLSays(t *testing.T) {
 	t.Parallel()
 	cert, key := testenv.Certificate(t)
-	port := strconv.Itoa(testenv.Port(t))
+	port := strconv.Itoa(machine.Port(t))
 	redis := testenv.Redis(t, "tls-port "+port, "tls-cert-file "+cert, "tls-key-file "+key, "tls-auth-clients no")
 	for _, user := range []string{"a:b", "default"} {
 		require.NoError(t, redis.Client().Do(t.Context(), "acl", "setuser", user, "on", "resetpass", ">p@s%s/1", "~*", "&*", "+@all").Err())

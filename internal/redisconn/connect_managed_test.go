@@ -15,6 +15,7 @@ import (
 
 	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 func detect(t *testing.T, url string, d redisconn.Fsync) redis.UniversalClient {
@@ -81,8 +82,8 @@ func TestConnect_TLSClusterWithACertificateForEachNode(t *testing.T) {
 	}
 	authorities := filepath.Join(t.TempDir(), "all.pem")
 	require.NoError(t, os.WriteFile(authorities, all, 0o600))
-	port := testenv.Port(t)
-	ports := []int{port, testenv.Port(t)}
+	port := machine.Port(t)
+	ports := []int{port, machine.Port(t)}
 	testenv.RedisClusterOf(t, 2, func(i int) []string {
 		return []string{
 			"bind 127.0.0.1 127.0.0.2", fmt.Sprintf("cluster-announce-ip 127.0.0.%d", i+1), "tls-port " + strconv.Itoa(ports[i]), "tls-cluster yes",
@@ -141,7 +142,7 @@ func TestConnect_ShowsACertificateThatIsReplaced(t *testing.T) {
 		require.NoError(t, os.WriteFile(to, text, 0o600))
 	}
 	copyTo(next, clients)
-	port := testenv.Port(t)
+	port := machine.Port(t)
 	testenv.Redis(t, "tls-port "+strconv.Itoa(port), "tls-cert-file "+server, "tls-key-file "+serverKey, "tls-ca-cert-file "+clients)
 	url := fmt.Sprintf("rediss://127.0.0.1:%d?tls_ca=%s&tls_cert=%s&tls_key=%s", port, server, mine, mineKey)
 	rdb := connect(t, url)

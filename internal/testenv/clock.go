@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 // errNoClock means that this machine can't give a program its own clock.
@@ -32,7 +34,7 @@ type Clock struct {
 // through. It returns an error where the machine can't.
 func NewClock(t testing.TB) (*Clock, error) {
 	t.Helper()
-	folder, remove, err := newFolder("clock")
+	folder, remove, err := machine.Folder("clock")
 	if err != nil {
 		return nil, err
 	}

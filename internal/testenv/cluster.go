@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 const clusterSlots = 16384
@@ -31,7 +33,7 @@ func RedisClusterOf(t testing.TB, masters int, conf func(node int) []string) []s
 	require.Positive(t, masters, "masters")
 	addrs := make([]string, masters)
 	for i := range addrs {
-		busPort, release, err := reservePort()
+		busPort, release, err := machine.ReservePort()
 		require.NoError(t, err)
 		t.Cleanup(release)
 		_, addr, closeAll, err := startRedis("", conf(i), busPort)
@@ -81,9 +83,9 @@ func meet(ctx context.Context, first, addr string, busPort int) error {
 }
 
 func awaitCluster(ctx context.Context, addrs []string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, machine.StartTimeout)
 	defer cancel()
-	tick := time.NewTicker(probeInterval)
+	tick := time.NewTicker(machine.ProbeInterval)
 	defer tick.Stop()
 	for {
 		err := clusterFormed(ctx, addrs)

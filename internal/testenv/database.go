@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 // dsnVariable names a server for Database, instead of a new one:
@@ -77,7 +79,7 @@ var sharedSQL = sync.OnceValues(func() (sqlAddress, error) {
 		if err != nil {
 			return sqlAddress{}, err
 		}
-		shared.add(func() { _ = closeAll() })
+		machine.AtEnd(func() { _ = closeAll() })
 		text = dsn(addr, "")
 	}
 	return resolveSQL(text)
@@ -95,7 +97,7 @@ func resolveSQL(text string) (sqlAddress, error) {
 		return sqlAddress{}, err
 	}
 	defer func() { _ = db.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), machine.StartTimeout)
 	defer cancel()
 	var version string
 	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {

@@ -13,11 +13,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 // errNoRedis means that this machine has no Redis.
 var errNoRedis = errors.New("testenv: redis-server is not installed and no Docker engine answers: " +
 	"install Redis 7 or newer (Debian and Ubuntu: redis-server; Homebrew: redis), or run `make servers`, which does it")
+
+// redisImage is for machines without a server program. Tests need
+// nothing newer.
+const redisImage = "redis:7.4-alpine"
 
 // RedisServer is a real Redis on 127.0.0.1. Its methods fail the
 // test on errors.
@@ -64,7 +70,7 @@ var sharedRedis = sync.OnceValues(func() (*RedisServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared.add(func() { _ = closeAll() })
+	machine.AtEnd(func() { _ = closeAll() })
 	return &RedisServer{control: control{srv: srv}, addr: addr}, nil
 })
 
@@ -85,55 +91,58 @@ func (r *RedisServer) Client() *redis.Client {
 
 // startRedis starts a server in a new folder. program "" is any;
 // busPort 0 is no cluster.
-func startRedis(program string, conf []string, busPort int, env ...string) (srv *server, addr string, closeAll func() error, err error) {
-	p, err := newHome("redis")
+func startRedis(program string, conf []string, busPort int, env ...string) (
+	srv *machine.Server, addr string, closeAll func() error, err error,
+) {
+	p, err := machine.NewHome("redis")
 	if err != nil {
 		return nil, "", nil, err
 	}
 	at, err := redisHost(p, program, conf, busPort)
 	if err != nil {
-		p.remove()
+		p.Remove()
 		return nil, "", nil, err
 	}
-	if own, here := at.(process); here {
-		own.env = env
+	if own, here := at.(machine.Process); here {
+		own.Env = env
 		at = own
 	}
-	addr = loopback(p.port)
-	srv = &server{name: "redis-server", host: at, log: p.log(), probe: func(ctx context.Context) error { return pingRedis(ctx, addr) }}
-	closeAll = func() error { err := srv.close(); p.remove(); return err }
-	if err := srv.start(); err != nil {
+	addr = machine.Loopback(p.Port)
+	srv = &machine.Server{Name: "redis-server", Host: at, Log: p.Log(), Probe: func(ctx context.Context) error { return pingRedis(ctx, addr) }}
+	closeAll = func() error { err := srv.Close(); p.Remove(); return err }
+	if err := srv.Start(); err != nil {
 		return nil, "", nil, errors.Join(err, closeAll())
 	}
 	return srv, addr, closeAll, nil
 }
 
 // redisHost runs the program, for "" an installed redis-server, else Docker.
-func redisHost(p home, program string, conf []string, busPort int) (host, error) {
+func redisHost(p machine.Home, program string, conf []string, busPort int) (machine.Host, error) {
 	var err error
 	if program == "" {
-		program, err = findProgram("redis-server", "valkey-server")
+		program, err = machine.FindProgram("redis-server", "valkey-server")
 	}
 	if err == nil {
-		file := filepath.Join(p.folder, "redis.conf")
-		text := redisConf(p.port, busPort, "127.0.0.1", p.folder, conf)
-		return process{program: program, args: []string{file}, folder: dataFolder(p.folder, conf)}, os.WriteFile(file, []byte(text), 0o600)
+		file := filepath.Join(p.Folder, "redis.conf")
+		text := redisConf(p.Port, busPort, "127.0.0.1", p.Folder, conf)
+		err := os.WriteFile(file, []byte(text), 0o600)
+		return machine.Process{Program: program, Args: []string{file}, Folder: dataFolder(p.Folder, conf)}, err
 	}
-	if dockerAnswers() != nil {
+	if machine.DockerAnswers() != nil {
 		return nil, errNoRedis
 	}
-	c := newContainer(p.folder, redisImage, p.port)
-	c.inside = 6379
-	c.data = "/data"
+	c := machine.NewContainer(p.Folder, redisImage, p.Port)
+	c.Inside = 6379
+	c.Data = "/data"
 	bind := "0.0.0.0" // inside the container; published on loopback
 	if busPort != 0 { // nodes must reach each other by the clients' address
-		c.network = "host"
-		c.inside = p.port
+		c.Network = "host"
+		c.Inside = p.Port
 		bind = "127.0.0.1"
 	}
 	// Without a mounted file the image takes its configuration on
 	// the command line only.
-	c.args = append([]string{"redis-server"}, confArgs(redisConf(c.inside, busPort, bind, c.data, conf))...)
+	c.Args = append([]string{"redis-server"}, confArgs(redisConf(c.Inside, busPort, bind, c.Data, conf))...)
 	return c, nil
 }
 

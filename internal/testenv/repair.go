@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 // errNoRepair means that the server is no local program, or its
@@ -19,27 +21,27 @@ var errNoRepair = errors.New("testenv: no tool to repair an append-only file")
 // number of repairs: 0 or 1.
 func (r *RedisServer) StartRepaired() (repairs int) {
 	r.t.Helper()
-	err := r.srv.start()
+	err := r.srv.Start()
 	if err == nil {
 		return 0
 	}
 	require.ErrorContains(r.t, err, "Unexpected end of file")
-	require.NoError(r.t, repairAOF(r.srv.host))
+	require.NoError(r.t, repairAOF(r.srv.Host))
 	r.Start()
 	return 1
 }
 
-func repairAOF(at host) error {
-	p, here := at.(process)
+func repairAOF(at machine.Host) error {
+	p, here := at.(machine.Process)
 	if !here {
 		return errNoRepair
 	}
 	// installed side by side, under one name each
-	tool := strings.Replace(p.program, "-server", "-check-aof", 1)
-	if tool == p.program {
+	tool := strings.Replace(p.Program, "-server", "-check-aof", 1)
+	if tool == p.Program {
 		return errNoRepair
 	}
-	manifest := filepath.Join(p.folder, "appendonlydir", "appendonly.aof.manifest")
+	manifest := filepath.Join(p.Folder, "appendonlydir", "appendonly.aof.manifest")
 	fix := exec.Command(tool, "--fix", manifest) //nolint:noctx // it reads the file and ends
 	fix.Stdin = strings.NewReader("y\n")
 	out, err := fix.CombinedOutput()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 // ReplicatedCluster is a Redis Cluster with one replica per
@@ -27,7 +29,7 @@ func RedisReplicatedCluster(t testing.TB, masters int, nodeTimeout time.Duration
 	c := &ReplicatedCluster{t: t}
 	conf = append([]string{"cluster-node-timeout " + strconv.FormatInt(nodeTimeout.Milliseconds(), 10)}, conf...)
 	for i := range 2 * masters {
-		busPort, release, err := reservePort()
+		busPort, release, err := machine.ReservePort()
 		require.NoError(t, err)
 		t.Cleanup(release)
 		srv, addr, closeAll, err := startRedis("", conf, busPort)
@@ -66,11 +68,11 @@ func (c *ReplicatedCluster) replicate(replica, master *RedisServer) {
 	require.NoError(c.t, err)
 	rdb := replica.Client()
 	require.Eventually(c.t, func() bool { return rdb.ClusterReplicate(c.t.Context(), id).Err() == nil },
-		startTimeout, probeInterval, "%s is made a replica", replica.addr)
+		machine.StartTimeout, machine.ProbeInterval, "%s is made a replica", replica.addr)
 	require.Eventually(c.t, func() bool {
 		info, err := rdb.Info(c.t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
-	}, startTimeout, probeInterval, "%s follows its master", replica.addr)
+	}, machine.StartTimeout, machine.ProbeInterval, "%s follows its master", replica.addr)
 }
 
 // URL lists every node, as for DIBS_REDIS_URL.
@@ -129,7 +131,7 @@ func (c *ReplicatedCluster) AwaitPromotion(dead *RedisServer, key string) time.T
 		require.Eventually(c.t, func() bool {
 			addr, err := masterOf(c.t.Context(), node.addr, key)
 			return err == nil && addr != dead.addr
-		}, startTimeout, probeInterval, "a replica of %s is promoted, says %s", dead.addr, node.addr)
+		}, machine.StartTimeout, machine.ProbeInterval, "a replica of %s is promoted, says %s", dead.addr, node.addr)
 	}
 	return time.Now()
 }
@@ -141,7 +143,7 @@ func (c *ReplicatedCluster) Await(node *RedisServer, wanted func(info string) bo
 	require.Eventually(c.t, func() bool {
 		info, err := rdb.ClusterInfo(c.t.Context()).Result()
 		return err == nil && wanted(info)
-	}, startTimeout, probeInterval, "cluster info of %s", node.addr)
+	}, machine.StartTimeout, machine.ProbeInterval, "cluster info of %s", node.addr)
 }
 
 // Nodes returns all nodes, the initial masters first.
@@ -186,7 +188,7 @@ func (c *ReplicatedCluster) BeginMove(key string) (move func(pause time.Duration
 			if len(keys) == 0 {
 				break
 			}
-			require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, startTimeout).Err())
+			require.NoError(c.t, source.Migrate(ctx, host, port, keys[0], 0, machine.StartTimeout).Err())
 			time.Sleep(pause) //nolint:forbidigo // the load goes on in the meantime
 		}
 		for _, node := range append([]*RedisServer{to, from}, masters...) {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 const sentinelMaster = "dibs"
@@ -33,26 +35,26 @@ func Sentinels(t testing.TB, primary *RedisServer, replicas int, down time.Durat
 	host, port, err := net.SplitHostPort(primary.Addr())
 	require.NoError(t, err)
 	for range 3 {
-		p, err := newHome("sentinel")
+		p, err := machine.NewHome("sentinel")
 		require.NoError(t, err)
-		t.Cleanup(p.remove)
-		program, err := findProgram("redis-server", "valkey-server")
+		t.Cleanup(p.Remove)
+		program, err := machine.FindProgram("redis-server", "valkey-server")
 		require.NoError(t, err)
-		file := filepath.Join(p.folder, "sentinel.conf")
+		file := filepath.Join(p.Folder, "sentinel.conf")
 		lines := []string{
-			"port " + strconv.Itoa(p.port), "bind 127.0.0.1", "dir " + p.folder, "protected-mode no",
+			"port " + strconv.Itoa(p.Port), "bind 127.0.0.1", "dir " + p.Folder, "protected-mode no",
 			fmt.Sprintf("sentinel monitor %s %s %s 2", sentinelMaster, host, port),
 			fmt.Sprintf("sentinel down-after-milliseconds %s %d", sentinelMaster, down.Milliseconds()),
 			"sentinel failover-timeout " + sentinelMaster + " 5000",
 		}
 		require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
-		addr := loopback(p.port)
-		srv := &server{
-			name: "sentinel", host: process{program: program, args: []string{file, "--sentinel"}, folder: p.folder}, log: p.log(),
-			probe: func(ctx context.Context) error { return pingRedis(ctx, addr) },
+		addr := machine.Loopback(p.Port)
+		srv := &machine.Server{
+			Name: "sentinel", Host: machine.Process{Program: program, Args: []string{file, "--sentinel"}, Folder: p.Folder}, Log: p.Log(),
+			Probe: func(ctx context.Context) error { return pingRedis(ctx, addr) },
 		}
-		require.NoError(t, srv.start())
-		t.Cleanup(func() { closeChecked(t, srv.close) })
+		require.NoError(t, srv.Start())
+		t.Cleanup(func() { closeChecked(t, srv.Close) })
 		s.addrs = append(s.addrs, addr)
 	}
 	for i, addr := range s.addrs {
@@ -62,7 +64,7 @@ func Sentinels(t testing.TB, primary *RedisServer, replicas int, down time.Durat
 			seen, err := c.Replicas(t.Context(), sentinelMaster).Result()
 			others, otherErr := c.Sentinels(t.Context(), sentinelMaster).Result()
 			return err == nil && otherErr == nil && len(seen) == replicas && len(others) == 2
-		}, startTimeout, probeInterval, "%s knows the replicas and the other Sentinels", addr)
+		}, machine.StartTimeout, machine.ProbeInterval, "%s knows the replicas and the other Sentinels", addr)
 	}
 	return s
 }
@@ -87,7 +89,7 @@ func (s *SentinelSet) AwaitPromotion(dead *RedisServer) time.Time {
 		require.Eventually(s.t, func() bool {
 			named, err := c.GetMasterAddrByName(s.t.Context(), sentinelMaster).Result()
 			return err == nil && net.JoinHostPort(named[0], named[1]) != dead.Addr()
-		}, startTimeout, probeInterval, "a replica of %s is promoted, says %s", dead.Addr(), addr)
+		}, machine.StartTimeout, machine.ProbeInterval, "a replica of %s is promoted, says %s", dead.Addr(), addr)
 	}
 	return time.Now()
 }
@@ -102,5 +104,5 @@ func Replicate(t testing.TB, replica, primary *RedisServer) {
 	require.Eventually(t, func() bool {
 		info, err := rdb.Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
-	}, startTimeout, probeInterval, "%s follows %s", replica.Addr(), primary.Addr())
+	}, machine.StartTimeout, machine.ProbeInterval, "%s follows %s", replica.Addr(), primary.Addr())
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,11 +15,17 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
+
+	"dibs/internal/testenv/machine"
 )
 
 // errNoSQLServer means that this machine has neither MariaDB nor MySQL.
 var errNoSQLServer = errors.New("testenv: neither mariadbd nor mysqld is installed and no Docker engine answers: " +
 	"install MariaDB 10.6 or newer (Debian and Ubuntu: mariadb-server; Homebrew: mariadb), or run `make servers`, which does it")
+
+// mariaDBImage is for machines without a server program. Tests need
+// nothing newer.
+const mariaDBImage = "mariadb:10.11"
 
 // installTimeout limits the creation of the system tables,
 // usually half a second.
@@ -53,28 +60,28 @@ func (s *MySQLServer) Addr() string { return s.addr }
 // An empty name gives a DSN without a database.
 func (s *MySQLServer) DSN(db string) string {
 	s.t.Helper()
-	if db != "" && s.srv.isRunning() {
+	if db != "" && s.srv.IsRunning() {
 		require.NoError(s.t, execSQL(s.t.Context(), dsn(s.addr, ""), "CREATE DATABASE IF NOT EXISTS "+quoteName(db)))
 	}
 	return dsn(s.addr, db)
 }
 
-func startSQL(options []string) (srv *server, addr string, closeAll func() error, err error) {
-	p, err := newHome("sql")
+func startSQL(options []string) (srv *machine.Server, addr string, closeAll func() error, err error) {
+	p, err := machine.NewHome("sql")
 	if err != nil {
 		return nil, "", nil, err
 	}
 	at, err := sqlHost(p, options)
 	if err != nil {
-		p.remove()
+		p.Remove()
 		return nil, "", nil, err
 	}
-	addr = loopback(p.port)
-	srv = &server{name: "SQL server", host: at, log: p.log(), probe: func(ctx context.Context) error {
+	addr = machine.Loopback(p.Port)
+	srv = &machine.Server{Name: "SQL server", Host: at, Log: p.Log(), Probe: func(ctx context.Context) error {
 		return execSQL(ctx, dsn(addr, ""), "SELECT 1")
 	}}
-	closeAll = func() error { err := srv.close(); p.remove(); return err }
-	if err := srv.start(); err != nil {
+	closeAll = func() error { err := srv.Close(); p.Remove(); return err }
+	if err := srv.Start(); err != nil {
 		return nil, "", nil, errors.Join(err, closeAll())
 	}
 	return srv, addr, closeAll, nil
@@ -82,27 +89,27 @@ func startSQL(options []string) (srv *server, addr string, closeAll func() error
 
 // sqlHost picks an installed MariaDB, else MySQL, else Docker,
 // and creates the system tables.
-func sqlHost(p home, options []string) (host, error) {
-	program, err := findProgram("mariadbd", "mysqld")
+func sqlHost(p machine.Home, options []string) (machine.Host, error) {
+	program, err := machine.FindProgram("mariadbd", "mysqld")
 	if err != nil {
-		if dockerAnswers() != nil {
+		if machine.DockerAnswers() != nil {
 			return nil, errNoSQLServer
 		}
 		return mariaDBContainer(p, options), nil
 	}
-	data := filepath.Join(p.folder, "data")
+	data := filepath.Join(p.Folder, "data")
 	for _, option := range options {
 		if dir, is := strings.CutPrefix(option, "--datadir="); is {
 			data = dir
 		}
 	}
 	maria := isMariaDB(program)
-	if err := installSQL(program, maria, p.folder, data); err != nil {
+	if err := installSQL(program, maria, p.Folder, data); err != nil {
 		return nil, err
 	}
 	args := append([]string{"--no-defaults"}, asRoot()...)
-	args = append(args, "--datadir="+data, "--tmpdir="+p.folder, "--bind-address=127.0.0.1", portArg(p.port),
-		"--socket="+filepath.Join(p.folder, "sock"), "--pid-file="+filepath.Join(p.folder, "pid"), "--skip-log-bin")
+	args = append(args, "--datadir="+data, "--tmpdir="+p.Folder, "--bind-address=127.0.0.1", portArg(p.Port),
+		"--socket="+filepath.Join(p.Folder, "sock"), "--pid-file="+filepath.Join(p.Folder, "pid"), "--skip-log-bin")
 	if !maria {
 		args = append(args, "--mysqlx=OFF")
 	}
@@ -110,15 +117,15 @@ func sqlHost(p home, options []string) (host, error) {
 	if maria { // MySQL's root is valid for the name localhost only
 		args = append(args, "--skip-name-resolve")
 	}
-	return process{program: program, args: append(args, options...), folder: p.folder}, nil
+	return machine.Process{Program: program, Args: append(args, options...), Folder: p.Folder}, nil
 }
 
-func mariaDBContainer(p home, options []string) container {
-	c := newContainer(p.folder, mariaDBImage, p.port)
-	c.inside = 3306
-	c.data = "/var/lib/mysql"
-	c.env = []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1"}
-	c.args = append(append(smallAndDurable(), "--skip-name-resolve"), options...)
+func mariaDBContainer(p machine.Home, options []string) machine.Container {
+	c := machine.NewContainer(p.Folder, mariaDBImage, p.Port)
+	c.Inside = 3306
+	c.Data = "/var/lib/mysql"
+	c.Env = []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1"}
+	c.Args = append(append(smallAndDurable(), "--skip-name-resolve"), options...)
 	return c
 }
 
@@ -140,7 +147,7 @@ func installSQL(program string, maria bool, tmp, data string) error {
 	args := append([]string{"--no-defaults"}, asRoot()...)
 	args = append(args, "--datadir="+data, "--tmpdir="+tmp)
 	if maria {
-		installer, err := findProgram("mariadb-install-db", "mysql_install_db")
+		installer, err := machine.FindProgram("mariadb-install-db", "mysql_install_db")
 		if err != nil {
 			return fmt.Errorf("%w: mariadb-install-db (it comes with mariadb-server)", err)
 		}
@@ -181,7 +188,7 @@ func withOptions(c *mysql.Config) *mysql.Config {
 	c.InterpolateParams = true
 	c.Loc = time.UTC
 	if c.Timeout == 0 {
-		c.Timeout = probeTimeout * 5
+		c.Timeout = machine.ProbeTimeout * 5
 	}
 	return c
 }
@@ -217,3 +224,11 @@ func openQuiet(dsn string) (*sql.DB, error) {
 func quoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 func portArg(port int) string { return "--port=" + strconv.Itoa(port) }
+
+// asRoot returns the argument that database servers require to run as root.
+func asRoot() []string {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	return []string{"--user=root"}
+}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // Self makes a command that runs this program with other arguments.
@@ -33,7 +34,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		cmd.Stdout = &p.said
 	}
 	cmd.Stderr = &p.said
-	if err := testenv.Spawn(cmd, syscall.SIGKILL); err != nil {
+	if err := machine.Spawn(cmd, syscall.SIGKILL); err != nil {
 		return nil, fmt.Errorf("lab: start %s: %w", cmd.Path, err)
 	}
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // diskSize is far more than a run writes; a disk uses memory
@@ -16,7 +17,7 @@ const diskSize = 8 << 30
 // disks are the servers' disks that can be filled, where the
 // machine can mount them.
 type disks struct {
-	redis, sql *testenv.Disk
+	redis, sql *machine.Disk
 	missing    error // why there are none
 }
 
@@ -24,10 +25,10 @@ type disks struct {
 // share their configuration, and of the SQL server.
 func (w *world) newDisks() (d disks) {
 	if w.opt.Topology == Alone {
-		d.redis, d.missing = testenv.NewDisk(w.Program, diskSize)
+		d.redis, d.missing = machine.NewDisk(w.Program, diskSize)
 	}
 	if d.missing == nil {
-		d.sql, d.missing = testenv.NewDisk(w.Program, diskSize)
+		d.sql, d.missing = machine.NewDisk(w.Program, diskSize)
 	}
 	return d
 }
@@ -35,7 +36,7 @@ func (w *world) newDisks() (d disks) {
 // diskFaults fill a server's disk. A server that ends by that is
 // restarted once there is space.
 func diskFaults() []*fault {
-	cannot := func(of func(w *world) *testenv.Disk) func(w *world) string {
+	cannot := func(of func(w *world) *machine.Disk) func(w *world) string {
 		return func(w *world) string {
 			switch {
 			case w.disks.missing != nil:
@@ -46,8 +47,8 @@ func diskFaults() []*fault {
 			return ""
 		}
 	}
-	ofRedis := func(w *world) *testenv.Disk { return w.disks.redis }
-	ofSQL := func(w *world) *testenv.Disk { return w.disks.sql }
+	ofRedis := func(w *world) *machine.Disk { return w.disks.redis }
+	ofSQL := func(w *world) *machine.Disk { return w.disks.sql }
 	return []*fault{
 		{name: "disk of redis is full", target: onRedis, weight: 3, lasts: span(200, 4000), cannot: cannot(ofRedis),
 			inject: trying(func(w *world, s *injection) {

@@ -14,7 +14,7 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // part is a Dibs process that is restarted whenever it ends, as
@@ -104,7 +104,7 @@ func (p *part) start() error {
 	p.mu.Unlock()
 	cmd.Stdout = out
 	cmd.Stderr = out
-	if err := testenv.Spawn(cmd, syscall.SIGKILL); err != nil {
+	if err := machine.Spawn(cmd, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("torture: start %s: %w", p.name, err)
 	}
 	exited := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 	"dibs/lua"
 )
 
@@ -26,10 +27,10 @@ func pairRuns() []Options {
 // without servers.
 func plannerOf(t *testing.T, o Options) *planner {
 	t.Helper()
-	w := &world{opt: &o, disks: disks{sql: &testenv.Disk{}}}
+	w := &world{opt: &o, disks: disks{sql: &machine.Disk{}}}
 	if o.Topology == Alone {
 		w.clock = &testenv.Clock{}
-		w.disks.redis = &testenv.Disk{}
+		w.disks.redis = &machine.Disk{}
 	}
 	chosen, _, err := w.choose()
 	require.NoError(t, err)

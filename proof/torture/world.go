@@ -22,6 +22,7 @@ import (
 
 	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 	"dibs/lua"
 )
 
@@ -246,7 +247,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 		p.toRedis = testenv.Proxy(w.Program, w.redis[0].Addr())
 		settings["DIBS_REDIS_URL"] = "redis://" + p.toRedis.Listen
 	}
-	addr := testenv.Addr(w.Program)
+	addr := machine.Addr(w.Program)
 	p.url = "http://" + addr
 	settings["DIBS_NAME"] = name
 	if kind == "api" || kind == serve {

@@ -1,4 +1,4 @@
-package testenv
+package machine
 
 import (
 	"context"
@@ -23,14 +23,14 @@ const (
 )
 
 // errNoPort means that portTries random ports were all in use.
-var errNoPort = errors.New("testenv: no free port")
+var errNoPort = errors.New("machine: no free port")
 
-// reservePort returns a free TCP port of 127.0.0.1 that no other
+// ReservePort returns a free TCP port of 127.0.0.1 that no other
 // test binary on this machine picks until release.
-func reservePort() (port int, release func(), err error) {
+func ReservePort() (port int, release func(), err error) {
 	locks := filepath.Join(os.TempDir(), "dibs-test-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(locks, 0o700); err != nil {
-		return 0, nil, fmt.Errorf("testenv: reserve a port: %w", err)
+		return 0, nil, fmt.Errorf("machine: reserve a port: %w", err)
 	}
 	for range portTries {
 		port = portMin + rand.IntN(portMax-portMin)
@@ -49,14 +49,14 @@ func reservePort() (port int, release func(), err error) {
 // Port returns a free TCP port of 127.0.0.1, reserved until the test ends.
 func Port(t testing.TB) int {
 	t.Helper()
-	port, release, err := reservePort()
+	port, release, err := ReservePort()
 	require.NoError(t, err)
 	t.Cleanup(release)
 	return port
 }
 
 func portFree(port int) bool {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", loopback(port))
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", Loopback(port))
 	if err != nil {
 		return false
 	}
@@ -64,14 +64,14 @@ func portFree(port int) bool {
 	return true
 }
 
-// loopback returns 127.0.0.1:port.
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+// Loopback returns 127.0.0.1:port.
+func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // Addr returns a free address of 127.0.0.1, reserved until the test ends.
 func Addr(t testing.TB) string {
 	t.Helper()
-	port, release, err := reservePort()
+	port, release, err := ReservePort()
 	require.NoError(t, err)
 	t.Cleanup(release)
-	return loopback(port)
+	return Loopback(port)
 }

@@ -1,4 +1,4 @@
-package testenv
+package machine
 
 import (
 	"fmt"
@@ -22,40 +22,36 @@ const memoryFreeMin = 1 << 30
 const sweepAge = time.Minute
 
 // binaryFolder is this test binary's folder: made on first use,
-// locked while it runs, removed by Main.
+// locked while it runs, removed by End.
 var binaryFolder = sync.OnceValues(func() (string, error) {
 	parent := folderParent()
 	sweep(parent)
 	dir, err := os.MkdirTemp(parent, folderPrefix)
 	if err != nil {
-		return "", fmt.Errorf("testenv: make a folder: %w", err)
+		return "", fmt.Errorf("machine: make a folder: %w", err)
 	}
 	lock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
-		return "", fmt.Errorf("testenv: lock the folder: %w", err)
+		return "", fmt.Errorf("machine: lock the folder: %w", err)
 	}
-	shared.add(func() {
+	AtEnd(func() {
 		_ = os.RemoveAll(dir)
 		_ = lock.Close()
 	})
 	return dir, nil
 })
 
-// Folder makes a folder that is removed with this test binary,
-// or, if that is killed, at the start of a later one.
-func Folder() (string, error) {
-	dir, _, err := newFolder("folder")
-	return dir, err
-}
-
-func newFolder(name string) (string, func(), error) {
+// Folder makes a folder whose name begins with name. It is removed
+// by remove, with this test binary, or, if that is killed, at the
+// start of a later one.
+func Folder(name string) (dir string, remove func(), err error) {
 	parent, err := binaryFolder()
 	if err != nil {
 		return "", nil, err
 	}
-	dir, err := os.MkdirTemp(parent, name+"-")
+	dir, err = os.MkdirTemp(parent, name+"-")
 	if err != nil {
-		return "", nil, fmt.Errorf("testenv: make a folder: %w", err)
+		return "", nil, fmt.Errorf("machine: make a folder: %w", err)
 	}
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }

@@ -1,4 +1,4 @@
-package testenv
+package machine
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 )
 
 // errNoDisk means that this machine does not permit mounting a disk.
-var errNoDisk = errors.New("testenv: no disk can be mounted here; " +
+var errNoDisk = errors.New("machine: no disk can be mounted here; " +
 	"it takes root on a Linux that may mount, such as a container with CAP_SYS_ADMIN")
 
 // diskPrefix starts the names of mount points, so that sweep
@@ -35,7 +35,7 @@ func NewDisk(t testing.TB, size uint64) (*Disk, error) {
 	if os.Getuid() != 0 {
 		return nil, errNoDisk
 	}
-	path, remove, err := newFolder("disk")
+	path, remove, err := Folder("disk")
 	if err != nil {
 		return nil, err
 	}

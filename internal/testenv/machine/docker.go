@@ -1,4 +1,4 @@
-package testenv
+package machine
 
 import (
 	"context"
@@ -13,19 +13,13 @@ import (
 	"time"
 )
 
-// Images for machines without the server programs. Tests need nothing newer.
-const (
-	redisImage   = "redis:7.4-alpine"
-	mariaDBImage = "mariadb:10.11"
-)
-
 const dockerAskTimeout = 10 * time.Second
 
 // errNoDocker means that no Docker engine answers.
-var errNoDocker = errors.New("testenv: no Docker engine answers")
+var errNoDocker = errors.New("machine: no Docker engine answers")
 
-// dockerAnswers checks once per test binary.
-var dockerAnswers = sync.OnceValue(askDocker)
+// DockerAnswers checks once per test binary.
+var DockerAnswers = sync.OnceValue(askDocker)
 
 func askDocker() error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerAskTimeout)
@@ -36,42 +30,42 @@ func askDocker() error {
 	return nil
 }
 
-// container runs a server in Docker. Its data is in a volume and
+// Container runs a server in Docker. Its data is in a volume and
 // so survives Kill, as on a disk.
-type container struct {
+type Container struct {
 	name    string // of the container and its volume
 	image   string
 	port    int // published on 127.0.0.1
-	inside  int // the server's port in the container
-	data    string
-	env     []string
-	args    []string // the server's own
-	network string   // "host", or "" for the default with a published port
+	Inside  int // the server's port in the container
+	Data    string
+	Env     []string
+	Args    []string // the server's own
+	Network string   // "host", or "" for the default with a published port
 }
 
-var _ host = container{}
+var _ Host = Container{}
 
-// newContainer names a container after a process's folder.
-func newContainer(folder, image string, port int) container {
-	return container{name: filepath.Base(filepath.Dir(folder)) + "-" + filepath.Base(folder), image: image, port: port}
+// NewContainer names a container after a process's folder.
+func NewContainer(folder, image string, port int) Container {
+	return Container{name: filepath.Base(filepath.Dir(folder)) + "-" + filepath.Base(folder), image: image, port: port}
 }
 
-func (c container) command() *exec.Cmd {
-	args := []string{"run", "--rm", "--name", c.name, "--volume", c.name + ":" + c.data}
-	if c.network != "" {
-		args = append(args, "--network", c.network)
+func (c Container) command() *exec.Cmd {
+	args := []string{"run", "--rm", "--name", c.name, "--volume", c.name + ":" + c.Data}
+	if c.Network != "" {
+		args = append(args, "--network", c.Network)
 	} else {
-		args = append(args, "--publish", loopback(c.port)+":"+strconv.Itoa(c.inside))
+		args = append(args, "--publish", Loopback(c.port)+":"+strconv.Itoa(c.Inside))
 	}
-	for _, pair := range c.env {
+	for _, pair := range c.Env {
 		args = append(args, "--env", pair)
 	}
-	return exec.Command("docker", append(append(args, c.image), c.args...)...) //nolint:noctx // its life is the server's
+	return exec.Command("docker", append(append(args, c.image), c.Args...)...) //nolint:noctx // its life is the server's
 }
 
 // signal goes through the engine, because the process here is
 // only the client. SIGSTOP is `docker pause`.
-func (c container) signal(_ *os.Process, sig syscall.Signal) error {
+func (c Container) signal(_ *os.Process, sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGSTOP:
 		return docker("pause", c.name)
@@ -87,9 +81,9 @@ func (c container) signal(_ *os.Process, sig syscall.Signal) error {
 }
 
 // onParentDeath is a signal that the client forwards to the server.
-func (container) onParentDeath() syscall.Signal { return syscall.SIGTERM }
+func (Container) onParentDeath() syscall.Signal { return syscall.SIGTERM }
 
-func (c container) remove() {
+func (c Container) remove() {
 	_ = docker("rm", "--force", c.name) // usually removed already
 	_ = docker("volume", "rm", "--force", c.name)
 }
@@ -98,7 +92,7 @@ func docker(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("testenv: docker %s: %w: %s", args[0], err, out)
+		return fmt.Errorf("machine: docker %s: %w: %s", args[0], err, out)
 	}
 	return nil
 }

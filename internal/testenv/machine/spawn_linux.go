@@ -1,4 +1,4 @@
-package testenv
+package machine
 
 import (
 	"os/exec"
