@@ -13,6 +13,7 @@ import (
 	"dibs/cmd"
 	"dibs/internal/servetest"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -51,7 +52,7 @@ func claimed(t testing.TB, c *client.Client, campaignID string) int64 {
 
 func behind(t *testing.T, url string) (proxy *toxiproxy.Proxy, proxied string) {
 	t.Helper()
-	proxy = testenv.Proxy(t, strings.TrimPrefix(url, "http://"))
+	proxy = machine.Proxy(t, strings.TrimPrefix(url, "http://"))
 	return proxy, "http://" + proxy.Listen
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 func installationRow(t *testing.T, dsn string) (value string) {
@@ -183,7 +184,7 @@ func TestARoleReadsNothingBeforeItKnowsItsInstallation(t *testing.T) {
 	requireOK(t, run(t, []string{"DIBS_MYSQL_DSN=" + second}, "migrate"))
 	config, err := mysql.ParseDSN(second)
 	require.NoError(t, err)
-	proxy := testenv.Proxy(t, config.Addr)
+	proxy := machine.Proxy(t, config.Addr)
 	proxy.Stop()
 	config.Addr = proxy.Listen
 	for _, role := range []string{"consumer", "syncer"} {

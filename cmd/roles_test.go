@@ -57,7 +57,7 @@ func TestRolesRefuseServersThatCouldNotWork(t *testing.T) {
 		requireRefusal(t, got, cmd.ExitFailed, "volatile-lru", "noeviction")
 	}
 	mute := testenv.Redis(t, `rename-command CONFIG ""`).Addr()
-	mute = "redis://" + testenv.Rewriting(t, mute, "maxmemory_policy", "xxxxxxxxx_policy")
+	mute = "redis://" + machine.Rewriting(t, mute, "maxmemory_policy", "xxxxxxxxx_policy")
 	requireRefusal(t, run(t, s.with("DIBS_REDIS_URL="+mute), "reconcile"), cmd.ExitUsage, "add the option maxmemory_policy=noeviction if it is")
 	requireOK(t, run(t, s.with("DIBS_REDIS_URL="+mute+"?maxmemory_policy=noeviction"), "reconcile"))
 	for _, environ := range [][]string{s.with("DIBS_REDIS_URL=" + redisAway), s.with("DIBS_MYSQL_DSN=root@tcp(127.0.0.1:1)/dibs")} {
@@ -132,7 +132,7 @@ func TestAManagedRedisThatHidesWhatItCan(t *testing.T) {
 	s := newServers(t)
 	addr := testenv.Redis(t, `rename-command CONFIG ""`, `rename-command ACL ""`, "appendonly yes").Addr()
 	for _, field := range []string{"maxmemory_policy", "run_id", "connected_slaves", "role", "aof_enabled", "loading", "used_memory"} {
-		addr = testenv.Rewriting(t, addr, "\n"+field+":", "\n"+strings.Repeat("x", len(field))+":")
+		addr = machine.Rewriting(t, addr, "\n"+field+":", "\n"+strings.Repeat("x", len(field))+":")
 	}
 	environ := s.with("DIBS_REDIS_URL=redis://" + addr + "?maxmemory_policy=noeviction")
 	serve := start(t, environ, "serve")

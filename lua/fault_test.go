@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -56,14 +57,14 @@ func TestScriptIsNeverSentTwice(t *testing.T) {
 	clients := map[string]func(t *testing.T) (server, through redis.UniversalClient, p *toxiproxy.Proxy){
 		"single": func(t *testing.T) (redis.UniversalClient, redis.UniversalClient, *toxiproxy.Proxy) {
 			addr := testenv.Redis(t).Addr()
-			p := testenv.Proxy(t, addr)
+			p := machine.Proxy(t, addr)
 			eager := redis.NewClient(&redis.Options{Addr: p.Listen, MaxRetries: 3, ReadTimeout: time.Second, Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintenance()})
 			t.Cleanup(func() { _ = eager.Close() })
 			return connect(t, "redis://"+addr), eager, p
 		},
 		"cluster": func(t *testing.T) (redis.UniversalClient, redis.UniversalClient, *toxiproxy.Proxy) {
 			addr := testenv.RedisCluster(t, 1)[0]
-			p := testenv.Proxy(t, addr)
+			p := machine.Proxy(t, addr)
 			eager := clusterThrough(t, p.Listen)
 			return connect(t, "redis://"+addr), eager, p
 		},

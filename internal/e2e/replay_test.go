@@ -9,7 +9,7 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // behindProxy is a system whose API reaches Redis through a
@@ -18,7 +18,7 @@ func behindProxy(t *testing.T) (*system, *toxiproxy.Proxy) {
 	t.Helper()
 	var proxy *toxiproxy.Proxy
 	s := newSystem(t, setup{apiRedis: func(url string) string {
-		proxy = testenv.Proxy(t, strings.TrimSuffix(strings.TrimPrefix(url, "redis://"), "/0"))
+		proxy = machine.Proxy(t, strings.TrimSuffix(strings.TrimPrefix(url, "redis://"), "/0"))
 		return "redis://" + proxy.Listen
 	}})
 	return s, proxy

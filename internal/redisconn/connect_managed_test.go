@@ -44,7 +44,7 @@ func TestDetect_OneAddressOfACluster(t *testing.T) {
 	}
 	requireAllSlots(t, connect(t, "redis://"+nodes[0]+"?cluster=true"))
 
-	url := "redis://" + testenv.Rewriting(t, nodes[1], "cluster_enabled", "cluster_enabxxx")
+	url := "redis://" + machine.Rewriting(t, nodes[1], "cluster_enabled", "cluster_enabxxx")
 	require.IsType(t, &redis.ClusterClient{}, detect(t, url, redisconn.NoFsync), "a server that hides it has slots")
 	require.ErrorContains(t, redisconn.CheckTopology(t.Context(), connect(t, url), url), "add the option cluster=true")
 	url = "redis://" + nodes[1]
@@ -57,7 +57,7 @@ func TestDetect_OneAddressOfACluster(t *testing.T) {
 func TestDetect_OneServerIsOneServer(t *testing.T) {
 	t.Parallel()
 	addr := testenv.SharedRedis(t).Addr()
-	for _, at := range []string{addr, testenv.Rewriting(t, addr, "cluster_enabled", "cluster_enabxxx"), "127.0.0.1:1"} {
+	for _, at := range []string{addr, machine.Rewriting(t, addr, "cluster_enabled", "cluster_enabxxx"), "127.0.0.1:1"} {
 		require.IsType(t, &redis.Client{}, detect(t, "redis://"+at, redisconn.NoFsync))
 	}
 	_, err := redisconn.Connect("redis://a?cluster=yes")

@@ -11,6 +11,7 @@ import (
 
 	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -81,7 +82,7 @@ func TestMovedAddress_ClaimsGoOn(t *testing.T) {
 	t.Parallel()
 	primary, replica := testenv.Redis(t), testenv.Redis(t, "repl-diskless-sync-delay 0")
 	testenv.Replicate(t, replica, primary)
-	address := testenv.Proxy(t, primary.Addr())
+	address := machine.Proxy(t, primary.Addr())
 	rdb := connect(t, "redis://"+address.Listen)
 	claim, _ := claiming(t, rdb, 1, time.Second)
 	require.NoError(t, claim())

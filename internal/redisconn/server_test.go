@@ -13,6 +13,7 @@ import (
 
 	"dibs/internal/redisconn"
 	"dibs/internal/testenv"
+	"dibs/internal/testenv/machine"
 )
 
 // replyError is a reply of a server, or of a proxy in front of it.
@@ -54,7 +55,7 @@ func TestCheckPolicy_OfAServerThatHidesIt(t *testing.T) {
 	t.Parallel()
 	evicts := testenv.Redis(t, "maxmemory-policy allkeys-lru").Addr()
 	mute := testenv.Redis(t, `rename-command CONFIG ""`).Addr()
-	hiding := func(addr string) string { return testenv.Rewriting(t, addr, "maxmemory_policy", "xxxxxxxxx_policy") }
+	hiding := func(addr string) string { return machine.Rewriting(t, addr, "maxmemory_policy", "xxxxxxxxx_policy") }
 	const vouched = "?maxmemory_policy=noeviction"
 	for url, want := range map[string]error{
 		evicts: redisconn.ErrEviction, evicts + vouched: redisconn.ErrEviction,

@@ -1,5 +1,5 @@
 // Package testenv gives tests real servers: Redis, Redis
-// Cluster, MariaDB or MySQL, and a proxy that cuts connections.
+// Cluster, Sentinel, MariaDB or MySQL.
 // Only _test.go files import it, which internal/arch checks.
 //
 // A server is a child process of the test binary, on a free port of

@@ -241,10 +241,10 @@ func (w *world) startParts() {
 func (w *world) newPart(kind, name, folder string) *part {
 	p := &part{kind: kind, name: name, binary: w.opt.Binary, log: filepath.Join(folder, name+".log"), probe: "/healthz"}
 	settings := maps.Clone(w.settings())
-	p.toSQL = testenv.Proxy(w.Program, w.sql.Addr())
+	p.toSQL = machine.Proxy(w.Program, w.sql.Addr())
 	settings["DIBS_MYSQL_DSN"] = w.dsnAt(p.toSQL.Listen)
 	if w.opt.Topology == Alone { // elsewhere clients get the nodes' own addresses
-		p.toRedis = testenv.Proxy(w.Program, w.redis[0].Addr())
+		p.toRedis = machine.Proxy(w.Program, w.redis[0].Addr())
 		settings["DIBS_REDIS_URL"] = "redis://" + p.toRedis.Listen
 	}
 	addr := machine.Addr(w.Program)
@@ -253,7 +253,7 @@ func (w *world) newPart(kind, name, folder string) *part {
 	if kind == "api" || kind == serve {
 		settings["DIBS_HTTP_ADDR"] = addr
 		p.probe = "/readyz"
-		p.front = testenv.Proxy(w.Program, addr)
+		p.front = machine.Proxy(w.Program, addr)
 		p.frontURL = "http://" + p.front.Listen
 	} else {
 		settings["DIBS_METRICS_ADDR"] = addr

@@ -1,4 +1,4 @@
-package testenv
+package machine
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
-
-	"dibs/internal/testenv/machine"
 )
 
 // Proxy starts a toxiproxy in this process in front of upstream (host:port)
@@ -20,9 +18,9 @@ import (
 func Proxy(t testing.TB, upstream string) *toxiproxy.Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	port, release, err := machine.ReservePort()
+	port, release, err := ReservePort()
 	require.NoError(t, err)
-	proxy := toxiproxy.NewProxy(server, t.Name(), machine.Loopback(port), upstream)
+	proxy := toxiproxy.NewProxy(server, t.Name(), Loopback(port), upstream)
 	require.NoError(t, proxy.Start())
 	t.Cleanup(func() {
 		proxy.Stop()
