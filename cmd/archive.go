@@ -10,6 +10,7 @@ import (
 	"dibs/internal/process"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/calendar"
 	"dibs/syncer/lots"
 	"dibs/syncer/retention"
 
@@ -39,7 +40,7 @@ a failure.`,
 		Example: "  dibs archive --before 2026-01-01T00:00:00Z\n" +
 			"  dibs archive --before 2026-01-01 --campaign spring-sale -o json",
 		PreRunE: func(c *cobra.Command, args []string) (err error) {
-			before, err = models.ParseTime(beforeText)
+			before, err = calendar.ParseTime(beforeText)
 			if err != nil {
 				before, err = time.Parse(time.DateOnly, beforeText)
 			}

@@ -17,6 +17,7 @@ import (
 	"dibs/internal/process"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 func newAudit(env Env) *cobra.Command {
@@ -74,7 +75,7 @@ func timeOrSpan(flag, text string, direction int) (time.Time, error) {
 	if span, err := time.ParseDuration(text); err == nil && span >= 0 {
 		return time.Now().Add(time.Duration(direction) * span), nil
 	}
-	at, err := models.ParseTime(text)
+	at, err := calendar.ParseTime(text)
 	if err != nil {
 		return at, usagef("%s must be a time such as 2027-01-31T18:00:00Z, or a duration such as 24h, not %q", flag, text)
 	}

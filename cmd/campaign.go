@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 
 	"dibs/client"
 	"dibs/internal/printer"
-	"dibs/models"
+	"dibs/models/calendar"
 )
 
 func newCampaign(env Env) *cobra.Command {
@@ -76,7 +77,7 @@ func (f *campaignFlags) add(c *cobra.Command, total, perUser, limit, public stri
 
 // window reads a campaign's start and end in its zone.
 func (f *campaignFlags) window(zoneName string) (starts, ends *time.Time, err error) {
-	zone, err := models.LoadZone(cmp.Or(zoneName, "UTC"))
+	zone, err := calendar.LoadZone(cmp.Or(zoneName, "UTC"))
 	if err != nil {
 		return nil, nil, usagef("--time-zone must be an IANA zone such as Europe/Berlin")
 	}
@@ -85,7 +86,10 @@ func (f *campaignFlags) window(zoneName string) (starts, ends *time.Time, err er
 			return nil
 		}
 		var at time.Time
-		at, err = models.ParseLocal(name, text, zone, "")
+		at, err = calendar.ParseLocal(text, zone, "")
+		if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
 		return &at
 	}
 	starts = read("--starts-at", f.starts)

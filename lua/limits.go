@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // A user's first two limits have their own fields of the state and
@@ -138,16 +139,16 @@ func resetsAt(per models.Per, ms int64, zone *time.Location) time.Time {
 	switch per {
 	case models.PerHour:
 		end := time.UnixMilli(startMs + ((ms-startMs)/hourMs+1)*hourMs)
-		if next := models.StartOfDay(y, m, d+1, zone); next.Before(end) {
+		if next := calendar.StartOfDay(y, m, d+1, zone); next.Before(end) {
 			return next
 		}
 		return end
 	case models.PerDay:
-		return models.StartOfDay(y, m, d+1, zone)
+		return calendar.StartOfDay(y, m, d+1, zone)
 	case models.PerWeek:
-		return models.StartOfDay(y, m, d+daysOfWeek-int((day+thursday)%daysOfWeek), zone)
+		return calendar.StartOfDay(y, m, d+daysOfWeek-int((day+thursday)%daysOfWeek), zone)
 	case models.PerMonth:
-		return models.StartOfDay(y, m+1, 1, zone)
+		return calendar.StartOfDay(y, m+1, 1, zone)
 	default:
 		return time.Time{}
 	}

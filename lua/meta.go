@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // Meta is the constant part of a lot, and its partition.
@@ -88,7 +89,7 @@ func daysAround(now time.Time, zone *time.Location) days {
 	var t days
 	t.first = time.Date(y, m, d-daysBefore, 0, 0, 0, 0, time.UTC).Unix() / 86400
 	for i := range t.starts {
-		t.starts[i] = models.StartOfDay(y, m, d-daysBefore+i, zone).UnixMilli()
+		t.starts[i] = calendar.StartOfDay(y, m, d-daysBefore+i, zone).UnixMilli()
 	}
 	return t
 }

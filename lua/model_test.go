@@ -8,6 +8,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // model is what a campaign should do, in the fewest words: the
@@ -34,7 +35,7 @@ func newModel(c models.Campaign, zone *time.Location) *model {
 // of the next one; both are zero for all time.
 func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Time) {
 	y, m, d := at.In(zone).Date()
-	day := func(d int) time.Time { return models.StartOfDay(y, m, d, zone) }
+	day := func(d int) time.Time { return calendar.StartOfDay(y, m, d, zone) }
 	switch per {
 	case models.PerHour:
 		from = day(d)
@@ -55,7 +56,7 @@ func window(per models.Per, at time.Time, zone *time.Location) (from, to time.Ti
 		}
 		return day(monday), day(monday + 7)
 	case models.PerMonth:
-		return day(1), models.StartOfDay(y, m+1, 1, zone)
+		return day(1), calendar.StartOfDay(y, m+1, 1, zone)
 	default:
 		return time.Time{}, time.Time{}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // State is Redis' state of a campaign at one moment, in units.
@@ -210,7 +211,7 @@ func (f *fields) oneOf(name string, values []string) string {
 }
 
 func (f *fields) zone(name string) *time.Location {
-	zone, err := models.LoadZone(f.text[name])
+	zone, err := calendar.LoadZone(f.text[name])
 	if err != nil {
 		f.refuse(name, err)
 	}

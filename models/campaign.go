@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"time"
+
+	"dibs/models/calendar"
 )
 
 // Kind is what a campaign hands out.
@@ -156,7 +158,7 @@ func (Campaign) TableName() string { return "defined_lots" }
 func (c *Campaign) HoldFor() time.Duration { return time.Duration(c.HoldForMs) * time.Millisecond }
 
 // Location is the zone in which the limits' windows begin.
-func (c *Campaign) Location() (*time.Location, error) { return LoadZone(c.TimeZone) }
+func (c *Campaign) Location() (*time.Location, error) { return calendar.LoadZone(c.TimeZone) }
 
 // WithoutBooks is the part of a campaign that its creator chose.
 func (c *Campaign) WithoutBooks() Campaign {

@@ -12,6 +12,7 @@ import (
 
 	"dibs/internal/reread"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // ShortestOffLoopback is the least length of a token where other machines
@@ -194,7 +195,7 @@ func parseLine(words []string) (key digest, grant Grant, err error) {
 	}
 	if len(words) == 4 {
 		at, named := strings.CutPrefix(words[3], "expires=")
-		grant.Until, err = models.ParseTime(at)
+		grant.Until, err = calendar.ParseTime(at)
 		if !named || err != nil {
 			return key, grant, errors.New("the fourth word must be expires= and an RFC 3339 time such as 2027-01-31T18:00:00Z")
 		}

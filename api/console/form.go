@@ -11,6 +11,7 @@ import (
 
 	"dibs/api/wire"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // The forms are in pages/new.html and pages/fields.html. Their fields have
@@ -62,9 +63,9 @@ func parseField(name, text string, zone *time.Location, currency, twice string) 
 		if text == "" {
 			return nil, nil
 		}
-		at, err := models.ParseLocal(name, text, zone, models.Twice(twice))
+		at, err := calendar.ParseLocal(text, zone, calendar.Twice(twice))
 		if err != nil {
-			return nil, invalid(name, strings.TrimPrefix(err.Error(), name+": "))
+			return nil, invalid(name, err.Error())
 		}
 		return models.NewTime(at), nil
 	}
@@ -89,7 +90,7 @@ func wordsOf(name, text, currency string) string {
 // zoneOf is a campaign's zone. UTC replaces a name that only an older
 // version's machine knew.
 func zoneOf(k *models.CampaignJSON) *time.Location {
-	zone, err := models.LoadZone(k.TimeZone)
+	zone, err := calendar.LoadZone(k.TimeZone)
 	if err != nil {
 		return time.UTC
 	}
@@ -102,7 +103,7 @@ func valuesOf(k *models.CampaignJSON) map[string]string {
 		if t == nil {
 			return ""
 		}
-		return models.FormatLocal(t.Time, zone)
+		return calendar.FormatLocal(t.Time, zone)
 	}
 	n := func(units int64) string { return strconv.FormatInt(units, 10) }
 	return map[string]string{
@@ -177,7 +178,7 @@ func (c *Console) getNew(w http.ResponseWriter, r *http.Request, s *session) {
 func (c *Console) postNew(w http.ResponseWriter, r *http.Request, s *session) {
 	body := map[string]any{}
 	page := newPage{Values: map[string]string{}}
-	zone, err := models.LoadZone(cmp.Or(strings.TrimSpace(r.PostFormValue("time_zone")), "UTC"))
+	zone, err := calendar.LoadZone(cmp.Or(strings.TrimSpace(r.PostFormValue("time_zone")), "UTC"))
 	if err != nil {
 		page.Refused = invalid("time_zone", "must be an IANA zone such as Europe/Berlin")
 		zone = time.UTC

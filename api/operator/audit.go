@@ -7,6 +7,7 @@ import (
 
 	"dibs/api/wire"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // Audit reads who changed what.
@@ -45,7 +46,7 @@ func (s *Routes) ListAudit(ctx context.Context, in *auditInput) (*AuditOutput, e
 	var since time.Time
 	if in.Since != "" {
 		var err error
-		since, err = models.ParseTime(in.Since)
+		since, err = calendar.ParseTime(in.Since)
 		if err != nil {
 			return nil, wire.Invalid("since", "must be an RFC 3339 time such as 2027-01-31T18:00:00Z")
 		}

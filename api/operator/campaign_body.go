@@ -11,6 +11,7 @@ import (
 
 	"dibs/api/wire"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // BodyMax bounds the body of a campaign or a change, in bytes.
@@ -206,7 +207,7 @@ func parseTime(name string, text *string) (*time.Time, *wire.Problem) {
 	if text == nil {
 		return nil, nil
 	}
-	t, err := models.ParseTime(*text)
+	t, err := calendar.ParseTime(*text)
 	if err != nil {
 		return nil, wire.Invalid(name, "must be an RFC 3339 time such as 2027-01-31T18:00:00Z")
 	}

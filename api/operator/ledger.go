@@ -18,6 +18,7 @@ import (
 
 	"dibs/api/wire"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 const (
@@ -38,7 +39,7 @@ const streamed = 0
 type Ledger interface {
 	Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error)
 	All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error)
-	Settle(ctx context.Context, day models.Day) (models.Settlement, error)
+	Settle(ctx context.Context, day calendar.Day) (models.Settlement, error)
 }
 
 // LedgerEvent is an event in the document.
@@ -235,13 +236,13 @@ func DocumentLedger(oapi *huma.OpenAPI, op *huma.Operation) {
 
 // GetSettlement is GET /v1/settlements/{date}.
 func (s *Routes) GetSettlement(w http.ResponseWriter, r *http.Request) int {
-	zone, err := models.LoadZone(cmp.Or(r.URL.Query().Get("time_zone"), "UTC"))
+	zone, err := calendar.LoadZone(cmp.Or(r.URL.Query().Get("time_zone"), "UTC"))
 	if err != nil {
 		return wire.Invalid("time_zone", "must be an IANA name such as Europe/Berlin").Write(w)
 	}
-	day, err := models.ParseDay(r.PathValue("date"), zone)
-	if p := refusedField(err); p != nil {
-		return p.Write(w)
+	day, err := calendar.ParseDay(r.PathValue("date"), zone)
+	if err != nil {
+		return wire.Invalid("date", err.Error()).Write(w)
 	}
 	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // Ledger is an empty ledger.
@@ -22,6 +23,6 @@ func (Ledger) All(context.Context, string, models.LedgerPlace) (iter.Seq2[*model
 }
 
 // Settle returns an empty settlement.
-func (Ledger) Settle(context.Context, models.Day) (models.Settlement, error) {
+func (Ledger) Settle(context.Context, calendar.Day) (models.Settlement, error) {
 	return models.Settlement{Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{}}, nil
 }

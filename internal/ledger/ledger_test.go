@@ -13,6 +13,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/calendar"
 	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
@@ -238,7 +239,7 @@ func TestLedger_ClaimsWhoseSeqsOverlap(t *testing.T) {
 	var between time.Time
 	require.NoError(t, h.DB.Raw("SELECT claimed_at FROM claims WHERE id = ?", ids[3+120]).Scan(&between).Error)
 	reader := ledger.New(h.DB)
-	for _, day := range []models.Day{
+	for _, day := range []calendar.Day{
 		{From: between.Add(-time.Hour), To: between, Zone: time.UTC}, {From: between, To: between.Add(time.Hour), Zone: time.UTC},
 	} {
 		s, err := reader.Settle(t.Context(), day)

@@ -10,6 +10,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/calendar"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 )
 
 // Settle sums the events of one day. Errors: the database's own.
-func (r *Reader) Settle(ctx context.Context, day models.Day) (models.Settlement, error) {
+func (r *Reader) Settle(ctx context.Context, day calendar.Day) (models.Settlement, error) {
 	s := models.Settlement{
 		Date: day.Date, TimeZone: day.Zone.String(), From: models.NewTime(day.From), To: models.NewTime(day.To),
 		Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{},

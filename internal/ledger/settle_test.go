@@ -17,6 +17,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/models/calendar"
 	"dibs/syncer/parking"
 	"dibs/syncer/tables"
 	"dibs/syncer/writer"
@@ -106,9 +107,9 @@ func (d *day) decideIn(currency string, e models.Event, at string) {
 // settle settles a day, and checks it against the ledger and account_entries.
 func (d *day) settle(date, zone string) models.Settlement {
 	d.t.Helper()
-	place, err := models.LoadZone(zone)
+	place, err := calendar.LoadZone(zone)
 	require.NoError(d.t, err)
-	on, err := models.ParseDay(date, place)
+	on, err := calendar.ParseDay(date, place)
 	require.NoError(d.t, err)
 	reader := ledger.New(d.db)
 	s, err := reader.Settle(d.t.Context(), on)
@@ -202,7 +203,7 @@ func TestSettle_ADeletedCampaignKeepsItsReturns(t *testing.T) {
 		d := newDay(t, db)
 		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
 		d.recorded("2026-10-27 00:00:00.000")
-		day, err := models.ParseDay("2026-10-25", time.UTC)
+		day, err := calendar.ParseDay("2026-10-25", time.UTC)
 		require.NoError(t, err)
 		before, err := ledger.New(db).Settle(t.Context(), day)
 		require.NoError(t, err)
@@ -235,7 +236,7 @@ func TestSettle_ACampaignCreatedAgainKeepsTheCurrencyOfTheFirst(t *testing.T) {
 		d.decideIn("JPY", models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(5))}, "2026-10-25T13:00:00Z")
 		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(2_23))}, "2026-10-25T14:00:00Z")
 		d.recorded("2026-10-27 00:00:00.000")
-		day, err := models.ParseDay("2026-10-25", time.UTC)
+		day, err := calendar.ParseDay("2026-10-25", time.UTC)
 		require.NoError(t, err)
 		s, err := ledger.New(db).Settle(t.Context(), day)
 		require.NoError(t, err)
@@ -267,7 +268,7 @@ func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 	d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
 	d.recorded("2026-10-27 00:00:00.000")
 
-	day, err := models.ParseDay("2026-10-25", time.UTC)
+	day, err := calendar.ParseDay("2026-10-25", time.UTC)
 	require.NoError(t, err)
 	whole, err := ledger.New(db).Settle(t.Context(), day)
 	require.NoError(t, err)

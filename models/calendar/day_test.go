@@ -1,4 +1,4 @@
-package models_test
+package calendar_test
 
 import (
 	"archive/zip"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/models"
+	"dibs/models/calendar"
 )
 
 // zonesOfGo returns all zones of Go's own database, which the embedded copy
@@ -32,7 +32,7 @@ func zonesOfGo(t *testing.T) (zones []*time.Location) {
 			continue
 		}
 		known[file.CRC32] = true
-		zone, err := models.LoadZone(file.Name)
+		zone, err := calendar.LoadZone(file.Name)
 		require.NoError(t, err)
 		require.Equal(t, file.Name, zone.String())
 		zones = append(zones, zone)
@@ -45,11 +45,11 @@ func zonesOfGo(t *testing.T) (zones []*time.Location) {
 func TestLoadZone_KnowsNoZoneOfTheMachine(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "Local", "localtime", "posix/Europe/Berlin", "right/UTC", "europe/berlin", "Europe", "Europe/", "/UTC", "../UTC"} {
-		_, err := models.LoadZone(name)
+		_, err := calendar.LoadZone(name)
 		require.Error(t, err, name)
 	}
 	for range 2 { // from the database, then from the cache
-		berlin, err := models.LoadZone("Europe/Berlin")
+		berlin, err := calendar.LoadZone("Europe/Berlin")
 		require.NoError(t, err)
 		require.Equal(t, 18, time.Date(2027, 7, 1, 16, 0, 0, 0, time.UTC).In(berlin).Hour())
 	}
@@ -89,29 +89,29 @@ func clocksChange(at time.Time, zone *time.Location) bool {
 
 func TestParseLocal(t *testing.T) {
 	t.Parallel()
-	zone, err := models.LoadZone("America/New_York")
+	zone, err := calendar.LoadZone("America/New_York")
 	require.NoError(t, err)
 	for text, want := range map[string]string{
 		"2027-01-31T18:00": "2027-01-31T23:00:00Z", "2027-01-31t18:00": "2027-01-31T23:00:00Z", "2027-07-31T18:00:01": "2027-07-31T22:00:01Z",
 		"2027-01-31T18:00:00.5": "2027-01-31T23:00:00.5Z", "2026-11-01T01:30:00-05:00": "2026-11-01T06:30:00Z", "2026-03-08T02:30:00z": "2026-03-08T02:30:00Z",
 	} {
-		got, err := models.ParseLocal("at", text, zone, "")
+		got, err := calendar.ParseLocal(text, zone, "")
 		require.NoError(t, err, text)
 		require.Equal(t, want, got.UTC().Format(time.RFC3339Nano), text)
 	}
-	for which, want := range map[models.Twice]string{models.TwiceFirst: "05", models.TwiceSecond: "06"} {
-		got, err := models.ParseLocal("at", "2026-11-01T01:30", zone, which)
+	for which, want := range map[calendar.Twice]string{calendar.TwiceFirst: "05", calendar.TwiceSecond: "06"} {
+		got, err := calendar.ParseLocal("2026-11-01T01:30", zone, which)
 		require.NoError(t, err)
 		require.Equal(t, "2026-11-01T"+want+":30:00Z", got.UTC().Format(time.RFC3339))
-		require.Equal(t, "2026-11-01T01:30", models.FormatLocal(got, zone))
+		require.Equal(t, "2026-11-01T01:30", calendar.FormatLocal(got, zone))
 	}
 	for text, want := range map[string]string{
-		"2026-03-08T02:30": "at: must be a time that exists: the clocks of America/New_York skip 2026-03-08T02:30, and go on at 2026-03-08T03:00",
-		"2026-11-01T01:30": "at: must be the first or the second of its kind: the clocks of America/New_York show it twice, " +
+		"2026-03-08T02:30": "must be a time that exists: the clocks of America/New_York skip 2026-03-08T02:30, and go on at 2026-03-08T03:00",
+		"2026-11-01T01:30": "must be the first or the second of its kind: the clocks of America/New_York show it twice, " +
 			"as 2026-11-01T01:30:00-04:00 and as 2026-11-01T01:30:00-05:00",
-		"2027-1-31T18:00": "at: must be a time such as 2027-01-31T18:00, not “2027-1-31T18:00”",
+		"2027-1-31T18:00": "must be a time such as 2027-01-31T18:00, not “2027-1-31T18:00”",
 	} {
-		_, err := models.ParseLocal("at", text, zone, "")
+		_, err := calendar.ParseLocal(text, zone, "")
 		require.EqualError(t, err, want, text)
 	}
 }
@@ -122,7 +122,7 @@ func requireStartOfDay(t *testing.T, zone *time.Location, day time.Time) {
 	t.Helper()
 	y, m, d := day.Date()
 	date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
-	got := models.StartOfDay(y, m, d, zone)
+	got := calendar.StartOfDay(y, m, d, zone)
 	found := time.Date(y, m, d, 12, 0, 0, 0, time.UTC).Add(-27 * time.Hour).In(zone)
 	for !shows(found, date) {
 		found = found.Add(15 * time.Minute)
@@ -144,21 +144,40 @@ func TestParseDay(t *testing.T) {
 		{"Pacific/Apia", "2011-12-31", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
 		{"UTC", "9998-12-31", "9998-12-31T00:00:00Z", "9999-01-01T00:00:00Z"},
 	} {
-		zone, err := models.LoadZone(day.zone)
+		zone, err := calendar.LoadZone(day.zone)
 		require.NoError(t, err)
-		got, err := models.ParseDay(day.date, zone)
+		got, err := calendar.ParseDay(day.date, zone)
 		require.NoError(t, err, day)
 		require.Equal(t, []string{day.date, day.from, day.to},
 			[]string{got.Date, got.From.UTC().Format(time.RFC3339), got.To.UTC().Format(time.RFC3339)}, day.zone)
 	}
-	apia, err := models.LoadZone("Pacific/Apia")
+	apia, err := calendar.LoadZone("Pacific/Apia")
 	require.NoError(t, err)
-	const years = "date: must be a day such as 2027-01-31, of the years 1970 to 9998"
+	const years = "must be a day such as 2027-01-31, of the years 1970 to 9998"
 	for date, says := range map[string]string{
-		"2011-12-30": "date: is no day of Pacific/Apia: its calendar went from 2011-12-29 to 2011-12-31",
+		"2011-12-30": "is no day of Pacific/Apia: its calendar went from 2011-12-29 to 2011-12-31",
 		"9999-12-31": years, "9999-01-01": years, "1969-12-31": years, "0000-01-01": years, "2027-02-30": years, "27-1-1": years, "": years,
 	} {
-		_, err := models.ParseDay(date, apia)
+		_, err := calendar.ParseDay(date, apia)
 		require.EqualError(t, err, says)
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"2027-01-31T18:00:00Z": "2027-01-31T18:00:00Z", "2027-01-31t18:00:00z": "2027-01-31T18:00:00Z",
+		"2027-01-31T18:00:00.5+23:59": "2027-01-30T18:01:00.5Z", "2027-01-31T18:00:00-00:00": "2027-01-31T18:00:00Z",
+	} {
+		at, err := calendar.ParseTime(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, at.UTC().Format(time.RFC3339Nano), text)
+	}
+	for _, text := range []string{
+		"", "2027-01-31", "2027-01-31T18:00:00", "2027-01-31 18:00:00Z", "2027-01-31T8:00:00Z", "2027-01-31T18:00:00,5Z", "2027-01-31T18:00:00+24:00",
+		"2027-01-31T18:00:00+23:60", "2027-02-30T18:00:00Z", "2027-01-31T24:00:00Z", "9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00",
+	} {
+		_, err := calendar.ParseTime(text)
+		require.Error(t, err, text)
 	}
 }

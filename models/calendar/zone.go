@@ -1,4 +1,4 @@
-package models
+package calendar
 
 import (
 	"archive/zip"

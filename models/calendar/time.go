@@ -1,7 +1,8 @@
-package models
+package calendar
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -11,7 +12,7 @@ import (
 // offsets of a day.
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-var errTime = errors.New("models: no RFC 3339 time")
+var errTime = errors.New("calendar: no RFC 3339 time")
 
 // ParseTime reads exactly RFC 3339, with t and z in either case. It refuses
 // a time that has no year of four digits in UTC.
@@ -25,3 +26,11 @@ func ParseTime(text string) (time.Time, error) {
 	}
 	return at, err
 }
+
+// TimeError says what a text must be instead.
+type TimeError string
+
+// Error implements error.
+func (r TimeError) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return TimeError(fmt.Sprintf(format, args...)) }

@@ -1,4 +1,4 @@
-package models
+package calendar
 
 import (
 	"iter"
@@ -85,18 +85,18 @@ type Day struct {
 // times end with them.
 const firstDayYear, lastDayYear = 1970, 9998
 
-// ParseDay reads a date in a zone. Errors: *FieldError for the field date.
+// ParseDay reads a date in a zone. Errors: TimeError.
 func ParseDay(date string, zone *time.Location) (Day, error) {
 	at, err := time.Parse(time.DateOnly, date)
 	if err != nil || at.Year() < firstDayYear || at.Year() > lastDayYear {
-		return Day{}, refuse("date", "must be a day such as 2027-01-31, of the years %d to %d", firstDayYear, lastDayYear)
+		return Day{}, refuse("must be a day such as 2027-01-31, of the years %d to %d", firstDayYear, lastDayYear)
 	}
 	y, m, d := at.Date()
 	day := Day{Date: date, Zone: zone, From: StartOfDay(y, m, d, zone), To: StartOfDay(y, m, d+1, zone)}
 	if !day.From.Before(day.To) {
 		before := day.From.Add(-1).Format(time.DateOnly)
 		after := day.To.Format(time.DateOnly)
-		return Day{}, refuse("date", "is no day of %s: its calendar went from %s to %s", zone, before, after)
+		return Day{}, refuse("is no day of %s: its calendar went from %s to %s", zone, before, after)
 	}
 	return day, nil
 }
@@ -115,8 +115,8 @@ const (
 const localMinutes = "2006-01-02T15:04"
 
 // ParseLocal reads a time such as 2027-01-31T18:00 on the zone's clocks, or
-// an RFC 3339 time with its offset. Errors: *FieldError for the field.
-func ParseLocal(field, text string, zone *time.Location, twice Twice) (time.Time, error) {
+// an RFC 3339 time with its offset. Errors: TimeError.
+func ParseLocal(text string, zone *time.Location, twice Twice) (time.Time, error) {
 	if at, err := ParseTime(text); err == nil {
 		return at, nil
 	}
@@ -126,19 +126,19 @@ func ParseLocal(field, text string, zone *time.Location, twice Twice) (time.Time
 	}
 	wall, err := ParseTime(seconds + "Z")
 	if err != nil {
-		return time.Time{}, refuse(field, "must be a time such as 2027-01-31T18:00, not “%s”", text)
+		return time.Time{}, refuse("must be a time such as 2027-01-31T18:00, not “%s”", text)
 	}
 	moments := showing(wall, zone)
 	switch {
 	case len(moments) == 0:
-		return time.Time{}, refuse(field, "must be a time that exists: the clocks of %s skip %s, and go on at %s",
+		return time.Time{}, refuse("must be a time that exists: the clocks of %s skip %s, and go on at %s",
 			zone, text, FormatLocal(firstShowing(wall, zone), zone))
 	case len(moments) == 1 || twice == TwiceFirst:
 		return moments[0], nil
 	case twice == TwiceSecond:
 		return moments[1], nil
 	}
-	return time.Time{}, refuse(field, "must be the first or the second of its kind: the clocks of %s show it twice, as %s and as %s",
+	return time.Time{}, refuse("must be the first or the second of its kind: the clocks of %s show it twice, as %s and as %s",
 		zone, moments[0].Format(time.RFC3339), moments[1].Format(time.RFC3339))
 }
 
