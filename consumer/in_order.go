@@ -56,13 +56,13 @@ func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 	var indexes []int
 	for i := range entries {
 		payload := []byte(entries[i].Field("payload"))
-		event, err := models.DecodeEvent(payload)
+		decoded, err := models.DecodeEvent(payload)
 		if err != nil {
 			log.Error("an entry holds no event and is delivered to no endpoint", "entry", entries[i].ID, "error", err)
 			redisbatch.Ack(msg.Context(), i)
 			continue
 		}
-		batch = append(batch, models.RawEvent{Event: event, Payload: payload})
+		batch = append(batch, models.RawEvent{Event: decoded, Payload: payload})
 		indexes = append(indexes, i)
 	}
 	if len(batch) == 0 {

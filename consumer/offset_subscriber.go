@@ -303,11 +303,11 @@ func (r *offsetReader) decode(turn int64, at models.Offset, entries []redis.XMes
 func (r *offsetReader) decodeOne(entry *redis.XMessage) models.RawEvent {
 	payload, _ := entry.Values["payload"].(string)
 	id := lua.EventIDOf(entry)
-	event, err := models.DecodeEvent([]byte(payload))
+	decoded, err := models.DecodeEvent([]byte(payload))
 	if id == "" && err == nil {
 		err = errNoUUID
 	}
-	e := models.RawEvent{Event: event, Payload: []byte(payload)}
+	e := models.RawEvent{Event: decoded, Payload: []byte(payload)}
 	if err != nil {
 		e.Event = models.Event{ID: id}
 		e.Unreadable = err.Error()

@@ -127,12 +127,12 @@ func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 				continue
 			}
 			payload := []byte(entries[i].Field("payload"))
-			event, err := models.DecodeEvent(payload)
+			decoded, err := models.DecodeEvent(payload)
 			if err != nil {
 				r.bad[i] = Permanent(err)
 				continue
 			}
-			e := models.RawEvent{Event: event, Payload: payload}
+			e := models.RawEvent{Event: decoded, Payload: payload}
 			if c.cfg.Tracer != nil {
 				e.TraceParent = tracing.ParentIn(entries[i].Field("metadata"))
 			}

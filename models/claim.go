@@ -40,24 +40,6 @@ type Claim struct {
 	ReleaseReason string `json:"release_reason,omitempty" doc:"as sent with the release"`
 }
 
-// WithResolution adds what became of the claim, from its row.
-func (c Claim) WithResolution(r *ClaimRow) Claim {
-	if r.OrderID != nil {
-		c.OrderID = *r.OrderID
-	}
-	c.ReleaseReason = r.ReleaseReason
-	if r.ResolvedAt == nil {
-		return c
-	}
-	at := NewTime(*r.ResolvedAt)
-	if r.Status == ClaimRedeemed {
-		c.RedeemedAt = &at
-	} else {
-		c.ReleasedAt = &at
-	}
-	return c
-}
-
 // Stock is a campaign's stock at one moment, in units.
 type Stock struct {
 	CampaignID string `json:"campaign_id"`

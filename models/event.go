@@ -251,14 +251,26 @@ func (e *Event) validateClaim() error {
 		return fmt.Errorf("%w: packet_id %s without a valid id or without an amount", ErrEvent, strconv.Quote(e.PacketID))
 	case e.Amount != nil && (*e.Amount < 0 || *e.Amount > AmountMax):
 		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)
-	case e.Subjects.validate() != nil:
-		return fmt.Errorf("%w: subjects %w", ErrEvent, e.Subjects.validate())
+	case e.Subjects.Validate() != nil:
+		return fmt.Errorf("%w: subjects %w", ErrEvent, e.Subjects.Validate())
 	case e.Mode != "" && e.Mode != ModeMySQL:
 		return fmt.Errorf("%w: mode %s", ErrEvent, strconv.Quote(e.Mode))
 	case len(e.Key) > 64:
 		return fmt.Errorf("%w: key of %d characters", ErrEvent, len(e.Key))
 	}
 	return nil
+}
+
+// LotID is the id of the claim's lot: its shard or its campaign.
+func (e *Event) LotID() string { return ShardID(e.CampaignID, e.Shard) }
+
+// Claim returns the claim of a claim.accepted. holdForMs is the campaign's.
+func (e *Event) Claim(holdForMs int64) Claim {
+	c := Claim{
+		ID: e.ID, CampaignID: e.CampaignID, UserID: e.UserID, Quantity: e.Quantity, Seq: e.Seq, Status: ClaimClaimed, ClaimedAt: e.At,
+		PacketID: e.PacketID, Amount: e.Amount, Currency: e.Currency,
+	}
+	return c.WithHold(holdForMs)
 }
 
 // RawEvent is an event with its JSON, which may hold fields that Event lacks.

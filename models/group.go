@@ -1,19 +1,7 @@
 package models
 
-import "time"
-
 // GroupNameLength bounds a consumer group's name in MySQL, in bytes.
 const GroupNameLength = 255
-
-// ConsumerGroup is a row of consumer_groups: a group whose unread events are
-// kept.
-type ConsumerGroup struct {
-	Name         string `gorm:"primaryKey"`
-	RegisteredAt time.Time
-}
-
-// TableName names the table for gorm.
-func (ConsumerGroup) TableName() string { return "consumer_groups" }
 
 // GroupLag is the lag of a consumer group.
 type GroupLag struct {

@@ -36,44 +36,6 @@ type CampaignClaimsQuery struct {
 	Limit      int
 }
 
-// Claim returns the claim of a claim.accepted. holdForMs is the campaign's.
-func (e *Event) Claim(holdForMs int64) Claim {
-	c := Claim{
-		ID: e.ID, CampaignID: e.CampaignID, UserID: e.UserID, Quantity: e.Quantity, Seq: e.Seq, Status: ClaimClaimed, ClaimedAt: e.At,
-		PacketID: e.PacketID, Amount: e.Amount, Currency: e.Currency,
-	}
-	return c.WithHold(holdForMs)
-}
-
-// Claim returns the row for the API. currency and holdForMs are the
-// campaign's.
-func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
-	c := Claim{
-		ID: r.ID, CampaignID: r.CampaignID, UserID: r.UserID, Quantity: r.Quantity, Seq: r.Seq, Status: r.Status,
-		ClaimedAt: NewTime(r.ClaimedAt), Amount: r.Amount,
-	}
-	if r.PacketID != nil {
-		c.PacketID = *r.PacketID
-	}
-	if r.Amount != nil {
-		c.Currency = currency
-	}
-	return c.WithHold(holdForMs).withHoldOf(r, holdForMs).WithResolution(r)
-}
-
-// withHoldOf sets the end of the hold if it was extended or reopened.
-func (c Claim) withHoldOf(r *ClaimRow, forMs int64) Claim {
-	switch {
-	case forMs == 0:
-		return c
-	case r.HeldUntil != nil:
-		c.ExpiresAt = new(NewTime(*r.HeldUntil))
-	case r.ReopenedAt != nil:
-		c.ExpiresAt = new(NewTime(r.ReopenedAt.Add(time.Duration(forMs) * time.Millisecond)))
-	}
-	return c
-}
-
 // WithHold sets the end of the hold; 0 is no hold.
 func (c Claim) WithHold(forMs int64) Claim {
 	if forMs > 0 {

@@ -20,6 +20,18 @@ func NoOffset() Offset { return Offset{EntryID: NoEntry, State: PartitionOK} }
 // IsStart reports whether nothing was read or applied yet.
 func (o *Offset) IsStart() bool { return o.EntryID == NoEntry }
 
+// PartitionState is the state of a partition.
+type PartitionState string
+
+// The states of a partition.
+const (
+	PartitionOK PartitionState = "ok"
+	// PartitionRecovering: Redis lost data: entries that MySQL lacks are read
+	// first.
+	PartitionRecovering PartitionState = "recovering"
+	PartitionGap        PartitionState = "gap" // MySQL's offset is older than the stream's first entry
+)
+
 // StreamRead is the result of one read of a claim stream.
 type StreamRead struct {
 	Partition int

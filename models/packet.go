@@ -51,33 +51,20 @@ type PacketBatch struct {
 	Key       string     // the client's idempotency key; "": none
 }
 
-// PushedPackets are the packets of one lot that one request added, as in the
-// claim stream.
-type PushedPackets struct {
-	Batch PacketBatchRow `json:"batch"`
-	// the stream has the lot's packets up to this position
-	Upto    int64          `json:"upto"`
-	Packets []PushedPacket `json:"packets"`
+// PacketBatchRow is a row of packet_batches: a request that added packets.
+type PacketBatchRow struct {
+	CampaignID    string     `gorm:"primaryKey" json:"-"`
+	FirstPosition int64      `gorm:"primaryKey;autoIncrement:false" json:"first_position"`
+	Packets       int64      `json:"packets"`
+	Amount        int64      `json:"amount"` // sum of all, minor units
+	ReleaseAt     *time.Time `json:"release_at,omitempty"`
+	RequestKey    string     `json:"request_key"`
+	Digest        string     `json:"digest"` // of the request
+	CreatedAt     time.Time  `json:"created_at"`
 }
 
-// PushedPacket is one packet of PushedPackets.
-type PushedPacket struct {
-	Position int64  `json:"position"`
-	ID       string `json:"id"`
-	Amount   int64  `json:"amount"` // minor units
-}
-
-func (p *PushedPackets) isValid() bool {
-	if p == nil || p.Batch.FirstPosition < 1 || p.Upto > PacketsMax {
-		return false
-	}
-	for _, one := range p.Packets {
-		if one.Position < 1 || one.Position > p.Upto || CheckCampaignID(one.ID) != nil || one.Amount < 0 || one.Amount > AmountMax {
-			return false
-		}
-	}
-	return true
-}
+// TableName names the table for gorm.
+func (PacketBatchRow) TableName() string { return "packet_batches" }
 
 // AddedPackets is the result of a PacketBatch.
 type AddedPackets struct {

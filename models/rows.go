@@ -34,16 +34,66 @@ const ClaimIdentity = "id, campaign_id, shard, seq, user_id, quantity"
 
 // IsOf reports whether the claim is that of an
 // event. A repair may have changed its seq.
-func (c *ClaimRow) IsOf(e *Event) bool {
-	return c.ID == e.ID && c.CampaignID == e.CampaignID && c.Shard == e.Shard && c.UserID == e.UserID && c.Quantity == e.Quantity
+func (r *ClaimRow) IsOf(e *Event) bool {
+	return r.ID == e.ID && r.CampaignID == e.CampaignID && r.Shard == e.Shard && r.UserID == e.UserID && r.Quantity == e.Quantity
+}
+
+// LotID is the id of the claim's lot: its shard or its campaign.
+func (r *ClaimRow) LotID() string { return ShardID(r.CampaignID, r.Shard) }
+
+// Claim returns the row for the API. currency and holdForMs are the
+// campaign's.
+func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
+	c := Claim{
+		ID: r.ID, CampaignID: r.CampaignID, UserID: r.UserID, Quantity: r.Quantity, Seq: r.Seq, Status: r.Status,
+		ClaimedAt: NewTime(r.ClaimedAt), Amount: r.Amount,
+	}
+	if r.PacketID != nil {
+		c.PacketID = *r.PacketID
+	}
+	if r.Amount != nil {
+		c.Currency = currency
+	}
+	c = c.WithHold(holdForMs)
+	r.addHold(&c, holdForMs)
+	r.addResolution(&c)
+	return c
+}
+
+// addHold sets the end of the hold if it was extended or reopened.
+func (r *ClaimRow) addHold(c *Claim, forMs int64) {
+	switch {
+	case forMs == 0:
+	case r.HeldUntil != nil:
+		c.ExpiresAt = new(NewTime(*r.HeldUntil))
+	case r.ReopenedAt != nil:
+		c.ExpiresAt = new(NewTime(r.ReopenedAt.Add(time.Duration(forMs) * time.Millisecond)))
+	}
+}
+
+// addResolution adds what became of the claim.
+func (r *ClaimRow) addResolution(c *Claim) {
+	if r.OrderID != nil {
+		c.OrderID = *r.OrderID
+	}
+	c.ReleaseReason = r.ReleaseReason
+	if r.ResolvedAt == nil {
+		return
+	}
+	at := NewTime(*r.ResolvedAt)
+	if r.Status == ClaimRedeemed {
+		c.RedeemedAt = &at
+	} else {
+		c.ReleasedAt = &at
+	}
 }
 
 // DecisionsMade is the number of decisions about the claim.
-func (c *ClaimRow) DecisionsMade() int64 {
-	if c.Decisions == nil {
+func (r *ClaimRow) DecisionsMade() int64 {
+	if r.Decisions == nil {
 		return 0
 	}
-	return *c.Decisions
+	return *r.Decisions
 }
 
 // TableName names the table for gorm.
@@ -175,18 +225,6 @@ type Setting struct {
 // TableName names the table for gorm.
 func (Setting) TableName() string { return "settings" }
 
-// PartitionState is the state of a partition.
-type PartitionState string
-
-// The states of a partition.
-const (
-	PartitionOK PartitionState = "ok"
-	// PartitionRecovering: Redis lost data: entries that MySQL lacks are read
-	// first.
-	PartitionRecovering PartitionState = "recovering"
-	PartitionGap        PartitionState = "gap" // MySQL's offset is older than the stream's first entry
-)
-
 // StreamRecord is a row of streams: how far a claim stream is applied.
 type StreamRecord struct {
 	Partition  int `gorm:"column:partition_no;primaryKey;autoIncrement:false"`
@@ -226,21 +264,6 @@ type PacketRow struct {
 // TableName names the table for gorm.
 func (PacketRow) TableName() string { return "packets" }
 
-// PacketBatchRow is a row of packet_batches: a request that added packets.
-type PacketBatchRow struct {
-	CampaignID    string     `gorm:"primaryKey" json:"-"`
-	FirstPosition int64      `gorm:"primaryKey;autoIncrement:false" json:"first_position"`
-	Packets       int64      `json:"packets"`
-	Amount        int64      `json:"amount"` // sum of all, minor units
-	ReleaseAt     *time.Time `json:"release_at,omitempty"`
-	RequestKey    string     `json:"request_key"`
-	Digest        string     `json:"digest"` // of the request
-	CreatedAt     time.Time  `json:"created_at"`
-}
-
-// TableName names the table for gorm.
-func (PacketBatchRow) TableName() string { return "packet_batches" }
-
 // Trouble counts what an operator must decide.
 type Trouble struct {
 	Parked     int64      // claims that MySQL refuses
@@ -263,3 +286,60 @@ type ClaimStory struct {
 	Parked *ParkedEvent // nil: it is not parked
 	Outbox []OutboxRow  // rows that report its end to Redis and the stream
 }
+
+// Reconciliation is a row of reconciliations: the result of one comparison of
+// Redis and MySQL.
+type Reconciliation struct {
+	ID             string `gorm:"primaryKey"` // UUIDv7
+	CampaignID     string
+	RedisRemaining *int64 // units; nil when Redis did not hold the campaign
+	MySQLRemaining int64  `gorm:"column:mysql_remaining"` // units
+	Backlog        *int64 // accepted claims without a row; nil when Redis did not hold the campaign
+	Drift          *int64 // units, Redis less MySQL; nil without a common watermark
+	At             time.Time
+}
+
+// TableName names the table for gorm.
+func (Reconciliation) TableName() string { return "reconciliations" }
+
+// Repair is a row of repairs: one change that a repair made.
+type Repair struct {
+	ID          string    `gorm:"primaryKey" json:"-"` // UUIDv7
+	LotID       string    `gorm:"column:campaign_id" json:"campaign_id"`
+	What        string    `json:"what"` // claims, campaigns or redis
+	ValueBefore string    `json:"before"`
+	ValueAfter  string    `json:"after"`
+	At          time.Time `json:"at"`
+}
+
+// TableName names the table for gorm.
+func (Repair) TableName() string { return "repairs" }
+
+// ConsumerGroup is a row of consumer_groups: a group whose unread events are
+// kept.
+type ConsumerGroup struct {
+	Name         string `gorm:"primaryKey"`
+	RegisteredAt time.Time
+}
+
+// TableName names the table for gorm.
+func (ConsumerGroup) TableName() string { return "consumer_groups" }
+
+// WebhookEvent is a row of webhook_events: an event that an endpoint hasn't
+// accepted.
+type WebhookEvent struct {
+	Endpoint   string `gorm:"primaryKey"`
+	CampaignID string `gorm:"primaryKey"`
+	No         int64  `gorm:"primaryKey;autoIncrement:false"` // the order of delivery
+	EventID    string
+	Type       EventType
+	At         time.Time // of the event
+	Payload    []byte
+	CreatedAt  time.Time
+	ParkedAt   *time.Time // nil: still retried
+	Reason     string     // why it was parked
+	Announced  int        // 1: a later delivery has informed the endpoint that it is missing
+}
+
+// TableName names the table for gorm.
+func (WebhookEvent) TableName() string { return "webhook_events" }

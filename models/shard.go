@@ -100,12 +100,6 @@ func ShardOfPacket(position int64, shards int) int {
 // shard.
 func (c *Campaign) IsSharded() bool { return c.Shards > 1 && !IsShardID(c.ID) }
 
-// LotID is the id of the claim's lot: its shard or its campaign.
-func (e *Event) LotID() string { return ShardID(e.CampaignID, e.Shard) }
-
-// LotID is the id of the claim's lot: its shard or its campaign.
-func (r *ClaimRow) LotID() string { return ShardID(r.CampaignID, r.Shard) }
-
 // ShardSubject is the subject whose value selects a claim's shard.
 func (c *Campaign) ShardSubject() string { return cmp.Or(c.ShardBy, ByUser) }
 

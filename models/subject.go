@@ -114,7 +114,7 @@ func digest(secret, text string) []byte {
 }
 
 // validate checks an event's subjects, see CheckUserID.
-func (s Subjects) validate() error {
+func (s Subjects) Validate() error {
 	if len(s) > SubjectsMax {
 		return fmt.Errorf("%w: must be at most %d", ErrID, SubjectsMax)
 	}

@@ -2,25 +2,6 @@ package models
 
 import "time"
 
-// WebhookEvent is a row of webhook_events: an event that an endpoint hasn't
-// accepted.
-type WebhookEvent struct {
-	Endpoint   string `gorm:"primaryKey"`
-	CampaignID string `gorm:"primaryKey"`
-	No         int64  `gorm:"primaryKey;autoIncrement:false"` // the order of delivery
-	EventID    string
-	Type       EventType
-	At         time.Time // of the event
-	Payload    []byte
-	CreatedAt  time.Time
-	ParkedAt   *time.Time // nil: still retried
-	Reason     string     // why it was parked
-	Announced  int        // 1: a later delivery has informed the endpoint that it is missing
-}
-
-// TableName names the table for gorm.
-func (WebhookEvent) TableName() string { return "webhook_events" }
-
 // WebhooksCounted bounds the events that a WebhookLag counts.
 const WebhooksCounted = 100_000
 

@@ -64,16 +64,16 @@ func newReceiver(t *testing.T) *receiver {
 		if err == nil {
 			err = verifier.Verify(body, req.Header)
 		}
-		var event models.Event
+		var e models.Event
 		one := got{id: req.Header.Get("Webhook-Id")}
 		if err == nil {
 			err = json.Unmarshal(body, &one.body)
 		}
 		if err == nil {
-			event, err = models.DecodeEvent(one.body.Data)
-			one.seq = event.Seq
+			e, err = models.DecodeEvent(one.body.Data)
+			one.seq = e.Seq
 		}
-		if err != nil || event.ID != one.id || event.Type != one.body.Type || !event.At.Equal(one.body.Timestamp.Time) {
+		if err != nil || e.ID != one.id || e.Type != one.body.Type || !e.At.Equal(one.body.Timestamp.Time) {
 			t.Errorf("a delivery that is none: %v %s", err, body)
 		}
 		status := http.StatusNoContent
@@ -83,7 +83,7 @@ func newReceiver(t *testing.T) *receiver {
 		r.mu.Lock()
 		r.all = append(r.all, one)
 		if status == http.StatusNoContent {
-			r.accepted[event.CampaignID] = append(r.accepted[event.CampaignID], one)
+			r.accepted[e.CampaignID] = append(r.accepted[e.CampaignID], one)
 		}
 		r.mu.Unlock()
 		w.WriteHeader(status)
@@ -169,13 +169,13 @@ func (p *post) submit(campaign string, from, to int64) {
 	p.t.Helper()
 	var batch []models.RawEvent
 	for seq := from; seq <= to; seq++ {
-		event := models.Event{
+		e := models.Event{
 			V: models.EventVersion, Type: models.EventClaimAccepted, ID: fmt.Sprintf("%s-%d", campaign, seq), CampaignID: campaign,
 			UserID: "ada", Quantity: 1, Seq: seq, At: models.NewTime(time.Now()),
 		}
-		payload, err := json.Marshal(event)
+		payload, err := json.Marshal(e)
 		require.NoError(p.t, err)
-		batch = append(batch, models.RawEvent{Event: event, Payload: payload})
+		batch = append(batch, models.RawEvent{Event: e, Payload: payload})
 	}
 	p.Submit(p.t.Context(), batch, func(_ int, err error) {
 		if err != nil {

@@ -72,9 +72,9 @@ func TestExpirer_ReleasesWhatIsDueAndNothingElse(t *testing.T) {
 			syncertest.OutcomesOf(h.Claim(id, syncertest.Ask("u-1", ""), syncertest.Ask("u-0", ""), syncertest.Ask("late", ""))))
 		ms.Add(1)
 		require.Equal(t, 1, expire(h, e))
-		for _, event := range allEvents(h) {
-			if event.Type == models.EventClaimReleased {
-				require.Equal(t, models.ReasonExpired, event.Reason)
+		for _, e := range allEvents(h) {
+			if e.Type == models.EventClaimReleased {
+				require.Equal(t, models.ReasonExpired, e.Reason)
 			}
 		}
 		ms.Add(120_000)

@@ -1,0 +1,29 @@
+package models
+
+// PushedPackets are the packets of one lot that one request added, as in the
+// claim stream.
+type PushedPackets struct {
+	Batch PacketBatchRow `json:"batch"`
+	// the stream has the lot's packets up to this position
+	Upto    int64          `json:"upto"`
+	Packets []PushedPacket `json:"packets"`
+}
+
+// PushedPacket is one packet of PushedPackets.
+type PushedPacket struct {
+	Position int64  `json:"position"`
+	ID       string `json:"id"`
+	Amount   int64  `json:"amount"` // minor units
+}
+
+func (p *PushedPackets) isValid() bool {
+	if p == nil || p.Batch.FirstPosition < 1 || p.Upto > PacketsMax {
+		return false
+	}
+	for _, one := range p.Packets {
+		if one.Position < 1 || one.Position > p.Upto || CheckCampaignID(one.ID) != nil || one.Amount < 0 || one.Amount > AmountMax {
+			return false
+		}
+	}
+	return true
+}
