@@ -7,10 +7,6 @@ import (
 	"strconv"
 )
 
-// GroupSyncer is the consumer group that applies the claim streams to MySQL.
-// MySQL keeps its offset.
-const GroupSyncer = "syncer"
-
 // EventVersion is the `v` of events that this code writes and reads.
 const EventVersion = 1
 

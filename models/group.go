@@ -1,5 +1,9 @@
 package models
 
+// GroupSyncer is the consumer group that applies the claim streams to MySQL.
+// MySQL keeps its offset.
+const GroupSyncer = "syncer"
+
 // GroupNameLength bounds a consumer group's name in MySQL, in bytes.
 const GroupNameLength = 255
 
