@@ -1,8 +1,8 @@
 // Package api is the HTTP API of Dibs: the server, its table of routes
-// (routes.go), its OpenAPI document and its metrics. Subpackages have the
-// rest:
+// (routes.go) and its metrics. Subpackages have the rest:
 //
 //   - auth: who may call a route
+//   - route: what follows from the table, such as the OpenAPI document
 //   - claiming: the path of a claim, from the request to the script call
 //   - claimed: look up, redeem and release claims
 //   - operator: campaigns, their packets and their stock

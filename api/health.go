@@ -8,12 +8,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"dibs/api/wire"
 )
 
 type health struct {
 	Status string   `json:"status" enum:"ok,ready"`
 	Away   []string `json:"away,omitempty" doc:"servers that are away, while the rest of the service works"`
+}
+
+func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
+	wire.DocumentAnswer(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi))
 }
 
 const readyTimeout = 2 * time.Second

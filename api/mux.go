@@ -15,30 +15,24 @@ import (
 	"dibs/api/claiming"
 	"dibs/api/console"
 	"dibs/api/live"
+	"dibs/api/route"
 	"dibs/api/wire"
 	"dibs/internal/caller"
 	"dibs/internal/tracing"
 )
 
 // mux registers the table of routes. Unknown requests get a problem.
-func (s *Server) mux(routes []route, byHuma humaHandlers) http.Handler {
+func (s *Server) mux(routes []route.Served) http.Handler {
 	mux := http.NewServeMux()
 	served := make(map[string]http.HandlerFunc, len(routes)) // by pattern
 	for i := range routes {
 		rt := &routes[i]
-		pattern := rt.pattern()
-		run := rt.run.plain
-		if run == nil {
-			run = viaHuma(byHuma[pattern], rt.bodyMax)
+		handle := s.serve(rt.Path, rt.Scope, rt.Run)
+		if strings.HasSuffix(rt.Path, "{id}/watch") {
+			handle = s.byTicket(rt.Path, handle)
 		}
-		if strings.HasPrefix(rt.path, "/v1/") {
-			run = s.withQuery(pattern, run)
-		}
-		served[pattern] = s.serve(rt.path, rt.scope, run)
-		if strings.HasSuffix(rt.path, "{id}/watch") {
-			served[pattern] = s.byTicket(rt.path, served[pattern])
-		}
-		mux.HandleFunc(pattern, served[pattern])
+		served[rt.Pattern] = handle
+		mux.HandleFunc(rt.Pattern, handle)
 	}
 	if s.console != nil {
 		page := s.serve(console.Path, auth.Open, s.console.Serve) // the console has its own sign-in
@@ -89,7 +83,7 @@ const statusClientGone = 499
 
 // serve wraps a route: it measures the time, checks the scope, and converts
 // a panic to an answer.
-func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerFunc {
+func (s *Server) serve(path string, need auth.Scope, run route.Endpoint) http.HandlerFunc {
 	timer := s.metrics.timer(path)
 	tracer := s.tracerFor(path)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -123,7 +117,7 @@ func (s *Server) serve(path string, need auth.Scope, run endpoint) http.HandlerF
 
 // whileAllowed ends a stream once its caller may no longer read it: the
 // token was revoked, expired, or lost the scope.
-func (s *Server) whileAllowed(need auth.Scope, run endpoint) endpoint {
+func (s *Server) whileAllowed(need auth.Scope, run route.Endpoint) route.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		caller.Of(r.Context()).Still = func() bool { return s.gate.Check(r, need) == nil }
 		return run(w, r)

@@ -20,6 +20,7 @@ import (
 	"dibs/api/console"
 	"dibs/api/live"
 	"dibs/api/operator"
+	"dibs/api/route"
 	"dibs/api/workers"
 	"dibs/internal/seal"
 	"dibs/internal/sleep"
@@ -59,7 +60,6 @@ type Server struct {
 	handler  http.Handler
 	scrape   http.Handler
 	openAPI  []byte
-	queries  map[string][]string // query parameters of routes, by pattern
 	stopping atomic.Bool
 	logSome  rate.Sometimes // an unreachable Redis fails every probe
 
@@ -99,13 +99,12 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := s.makeHandlers(&deps); err != nil {
 		return nil, err
 	}
-	routes := s.routes()
-	text, handlers, err := s.document(routes)
+	var routes []route.Served
+	routes, s.openAPI, err = route.Serve(s.routes(), cfg.Version)
 	if err != nil {
 		return nil, err
 	}
-	s.openAPI = text
-	s.handler = s.mux(routes, handlers)
+	s.handler = s.mux(routes)
 	return s, nil
 }
 

@@ -42,7 +42,7 @@ var imports = map[string][]string{
 	"internal/installation": {"internal/config", "internal/softstate", "lua", "syncer/settings"},
 	"internal/softstate":    {"lua", "models"}, // shared between processes, apart from claims
 	"internal/migrations":   {},
-	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/wire", "api/workers",
+	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/route", "api/wire", "api/workers",
 		"docs/asyncapi", "internal/softstate", "lua", "models"},
 	// a message.Subscriber for any project
 	"consumer/redisbatch": {},
@@ -57,8 +57,8 @@ var imports = map[string][]string{
 	"proof/bench":       everything, // compares any package with its upper bound
 	"":                  {"cmd"},    // main.go
 
-	// The API's packages don't import each other, only wire, workers
-	// and, for claims, coalesce.
+	// The API's packages don't import each other, only wire, workers,
+	// for claims coalesce and for routes the scopes of auth.
 	"api/auth":     {"api/wire", "models"},
 	"api/claiming": {"api/coalesce", "api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/coalesce": {"api/workers", "lua"},
@@ -66,6 +66,7 @@ var imports = map[string][]string{
 	"api/operator": {"api/wire", "lua", "models"},
 	"api/console":  {"api/wire", "internal/redisconn", "internal/softstate", "lua", "models"},
 	"api/live":     {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
+	"api/route":    {"api/auth", "api/wire", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
 

@@ -1,4 +1,4 @@
-package api
+package route
 
 import (
 	"cmp"
@@ -20,12 +20,10 @@ import (
 
 const bearerScheme = "bearer"
 
-// document makes the OpenAPI document of the whole table. It returns huma's
-// handlers by pattern.
-func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
-	handlers := humaHandlers{}
-	s.queries = make(map[string][]string, len(routes))
-	api := newHuma(s.cfg.Version, handlers)
+// document makes the OpenAPI document of the whole table, and gives huma its
+// operations. It also returns the query parameters of the rows, by id.
+func document(rows []Row, api huma.API) (queries map[string][]string, text []byte, err error) {
+	queries = make(map[string][]string, len(rows))
 	oapi := api.OpenAPI()
 	describe(oapi)
 	registry := oapi.Components.Schemas
@@ -34,10 +32,10 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	problem := wire.SchemaOf[wire.ProblemJSON](oapi)
 	problem.Extensions = nil
 	listCodes(registry.SchemaFromRef(problem.Ref))
-	added := make(map[string]*huma.Operation, len(routes)) // by id
+	added := make(map[string]*huma.Operation, len(rows)) // by id
 	oapi.OnAddOperation = append(oapi.OnAddOperation, func(_ *huma.OpenAPI, op *huma.Operation) { added[op.OperationID] = op })
-	for i := range routes {
-		rt := &routes[i]
+	for i := range rows {
+		rt := &rows[i]
 		op := rt.operation(problem)
 		if rt.run.register != nil {
 			rt.run.register(api, op)
@@ -45,11 +43,11 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 			rt.run.document(oapi, &op)
 			oapi.AddOperation(&op)
 		}
-		s.queries[rt.pattern()] = queryOf(added[rt.id])
+		queries[rt.id] = queryOf(added[rt.id])
 	}
 	documentCreated(added["create-campaign"], added["add-group"])
-	for i := range routes {
-		routes[i].annotate(added[routes[i].id])
+	for i := range rows {
+		rows[i].annotate(added[rows[i].id])
 	}
 	for name, schema := range registry.Map() {
 		if !slices.Contains(bodies, name) {
@@ -59,11 +57,11 @@ func (s *Server) document(routes []route) ([]byte, humaHandlers, error) {
 	}
 	delete(registry.Map(), "ErrorModel") // huma's own, never sent
 	delete(registry.Map(), "ErrorDetail")
-	text, err := json.Marshal(oapi)
+	text, err = json.Marshal(oapi)
 	if err != nil {
-		return nil, nil, fmt.Errorf("api: openapi: %w", err)
+		return nil, nil, fmt.Errorf("route: openapi: %w", err)
 	}
-	return text, handlers, nil
+	return queries, text, nil
 }
 
 func describe(oapi *huma.OpenAPI) {
@@ -81,7 +79,7 @@ func describe(oapi *huma.OpenAPI) {
 	}
 }
 
-func (rt *route) annotate(op *huma.Operation) {
+func (rt *Row) annotate(op *huma.Operation) {
 	t := texts[rt.id]
 	op.Tags = []string{t.tag}
 	op.Description = t.description
@@ -126,7 +124,7 @@ func listCodes(problem *huma.Schema) {
 }
 
 // operation is the part of the document that follows from the table.
-func (rt *route) operation(problem *huma.Schema) huma.Operation {
+func (rt *Row) operation(problem *huma.Schema) huma.Operation {
 	op := huma.Operation{
 		Method: rt.method, Path: rt.path, OperationID: rt.id, Summary: texts[rt.id].summary,
 		Responses: map[string]*huma.Response{}, SkipValidateBody: true,
@@ -177,20 +175,17 @@ func describeRefusals(responses map[string]*huma.Response, codes []wire.Code, pr
 	}
 }
 
-func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
-	wire.DocumentAnswer(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi))
-}
-
-func documented(description, contentType string, schema huma.Schema) document {
+// Documented is an endpoint that answers with a text of another format.
+func Documented(description, contentType string, schema huma.Schema) Document {
 	return func(_ *huma.OpenAPI, op *huma.Operation) {
 		wire.DocumentAnswer(op, "200", description, contentType, &schema)
 	}
 }
 
-// Schemas of documents that are defined elsewhere.
+// Schemas of texts that are defined elsewhere.
 var (
-	anyObject = huma.Schema{Type: "object", AdditionalProperties: true} //nolint:gochecknoglobals // a constant
-	anyText   = huma.Schema{Type: "string"}                             //nolint:gochecknoglobals // a constant
+	AnyObject = huma.Schema{Type: "object", AdditionalProperties: true} //nolint:gochecknoglobals // a constant
+	AnyText   = huma.Schema{Type: "string"}                             //nolint:gochecknoglobals // a constant
 )
 
 // documentCreated adds 201 to operations that answer 200 or 201. huma can't
@@ -204,7 +199,8 @@ func documentCreated(ops ...*huma.Operation) {
 	}
 }
 
-func serveJSON(text *[]byte) endpoint {
+// JSON answers with what text is by then.
+func JSON(text *[]byte) Endpoint {
 	return func(w http.ResponseWriter, _ *http.Request) int {
 		w.Header()["Content-Type"] = wire.JSONContentType
 		_, _ = w.Write(*text) // a disconnected client needs no answer

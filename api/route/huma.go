@@ -1,4 +1,4 @@
-package api
+package route
 
 import (
 	"bytes"
@@ -97,7 +97,7 @@ func ourProblem(_ huma.Context, _ string, v any) (any, error) {
 
 // viaHuma makes an endpoint of a huma handler. It reads the body by the
 // same rules as a claim's.
-func viaHuma(h http.HandlerFunc, bodyMax int) endpoint {
+func viaHuma(h http.HandlerFunc, bodyMax int) Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		if bodyMax == 0 && r.Method != http.MethodGet {
 			if p := wire.NoBody(r); p != nil {

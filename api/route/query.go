@@ -1,4 +1,4 @@
-package api
+package route
 
 import (
 	"net/http"
@@ -12,8 +12,7 @@ import (
 
 // withQuery applies checkQuery to a route. Routes for other tools, such as
 // probes, don't use it.
-func (s *Server) withQuery(pattern string, run endpoint) endpoint {
-	known := s.queries[pattern]
+func withQuery(known []string, run Endpoint) Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) int {
 		if p := checkQuery(r, known); p != nil {
 			return p.Write(w)
