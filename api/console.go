@@ -7,6 +7,7 @@ import (
 
 	"dibs/api/auth"
 	"dibs/api/console"
+	"dibs/api/console/signin"
 	"dibs/api/wire"
 )
 
@@ -20,10 +21,13 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 		return func(r *http.Request) *wire.Problem { return s.gate.Check(r, scope) }
 	}
 	s.console, err = console.New(console.Config{
-		API:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }),
-		MayRead: need(auth.Viewer), MayAct: need(auth.Admin), Note: s.noteSession, Open: s.gate.Open(), Secret: sharedSecret(&s.cfg.Tokens),
-		Who: s.who, Live: s.live, Busy: s.busy, Redis: deps.Redis, MySQL: deps.MySQL, Campaigns: deps.Campaigns, Records: deps.Records,
-		Books: deps.Books, Ended: deps.Ended, Parked: deps.Parked, Settings: deps.Settings, Version: s.cfg.Version, Logger: s.cfg.Logger,
+		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }),
+		SignIn: signin.Config{
+			MayRead: need(auth.Viewer), Who: s.who, Open: s.gate.Open(), Secret: sharedSecret(&s.cfg.Tokens), Ended: deps.Ended,
+			Note: s.noteSession, Logger: s.cfg.Logger,
+		},
+		MayAct: need(auth.Admin), Live: s.live, Busy: s.busy, Health: deps.Health, Campaigns: deps.Campaigns, Records: deps.Records,
+		Books: deps.Books, Parked: deps.Parked, Settings: deps.Settings, Version: s.cfg.Version, Logger: s.cfg.Logger,
 	})
 	return err
 }
@@ -32,7 +36,7 @@ func (s *Server) makeConsole(deps *ConsoleDeps) (err error) {
 // token, once and for a short time, and redirects to a page. The service
 // must have these tokens.
 func SignInPath(tokens Tokens, token, to string) (string, error) {
-	return console.SignInPath(sharedSecret(&tokens), token, to)
+	return signin.Link(sharedSecret(&tokens), token, to)
 }
 
 func (s *Server) busy(most int) []string {
@@ -44,15 +48,15 @@ func (s *Server) busy(most int) []string {
 	return ids
 }
 
-func (s *Server) who(r *http.Request) console.Who {
+func (s *Server) who(r *http.Request) signin.Who {
 	if s.gate.Open() {
-		return console.Who{Name: "anybody", Acts: true}
+		return signin.Who{Name: "anybody", Acts: true}
 	}
 	grant, p := s.gate.Grant(r.Context(), r.RemoteAddr, auth.Bearer(r.Header))
 	if p != nil {
-		return console.Who{}
+		return signin.Who{}
 	}
-	return console.Who{Name: grant.Actor, Acts: grant.May(auth.Admin), Until: grant.Until}
+	return signin.Who{Name: grant.Actor, Acts: grant.May(auth.Admin), Until: grant.Until}
 }
 
 // sharedSecret is what only a deployment's API processes know: its tokens.

@@ -8,6 +8,8 @@ import (
 	"dibs/api/claimed"
 	"dibs/api/claiming"
 	"dibs/api/console"
+	"dibs/api/console/health"
+	"dibs/api/console/signin"
 	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/internal/softstate"
@@ -44,12 +46,11 @@ type Deps struct {
 
 // ConsoleDeps is what the console needs beyond the API's routes.
 type ConsoleDeps struct {
-	Redis     console.Redis
-	MySQL     func(ctx context.Context) (console.Pool, error)
+	Health    health.Sources
 	Campaigns console.Campaigns
 	Records   console.Records
 	Books     console.Books
-	Ended     console.Ended
+	Ended     signin.Ended
 	Parked    console.ParkedMessages
 	Settings  []console.Setting
 }

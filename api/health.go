@@ -13,13 +13,13 @@ import (
 	"dibs/api/wire"
 )
 
-type health struct {
+type healthJSON struct {
 	Status string   `json:"status" enum:"ok,ready"`
 	Away   []string `json:"away,omitempty" doc:"servers that are away, while the rest of the service works"`
 }
 
 func documentHealth(oapi *huma.OpenAPI, op *huma.Operation) {
-	wire.DocumentAnswer(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[health](oapi))
+	wire.DocumentAnswer(op, "200", "Yes", wire.JSONContentType[0], wire.SchemaOf[healthJSON](oapi))
 }
 
 const readyTimeout = 2 * time.Second
@@ -58,7 +58,7 @@ func (s *Server) readyAndAway(ctx context.Context) (away []string, err error) {
 }
 
 func writeReady(w http.ResponseWriter, away []string) int {
-	body, err := json.Marshal(health{Status: "ready", Away: away})
+	body, err := json.Marshal(healthJSON{Status: "ready", Away: away})
 	if err != nil { // it marshals always
 		body = []byte(`{"status":"ready"}`)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/console"
+	"dibs/api/console/signin"
 	"dibs/client"
 	"dibs/internal/config"
 	"dibs/internal/crowd"
@@ -175,7 +176,7 @@ func (d *demo) play(ctx context.Context, env Env, s *process.Stack, base string)
 		}
 		printer.Printf(env.Stdout, "watch it at %s%s\n"+
 			"  one click signs you in, once, within %.0f minutes: %s%s\n  later, sign in with the token %s\n\n", base, page,
-			console.LinkFor.Minutes(), base, link, d.token)
+			signin.LinkFor.Minutes(), base, link, d.token)
 	}
 	bar := printer.NewProgress(env.Stderr, "claims answered", d.users)
 	tally, err := crowd.Run(ctx, crowd.Plan{

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"dibs/api/console/form"
+	"dibs/api/console/signin"
+	"dibs/api/console/words"
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -47,8 +50,8 @@ type field struct{ Name, Value string }
 // preparer describes an action by the fields of its form.
 type preparer func(r *http.Request, given url.Values) (*action, *wire.ProblemJSON)
 
-func (c *Console) forActors(next handler) handler {
-	return func(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) forActors(next signin.Handler) signin.Handler {
+	return func(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 		if p := c.cfg.MayAct(r); p != nil {
 			c.refuse(w, r, s, p)
 			return
@@ -58,8 +61,8 @@ func (c *Console) forActors(next handler) handler {
 }
 
 // acting returns an action's handlers: GET describes it, POST does it.
-func (c *Console) acting(prepare preparer) (get, post handler) {
-	get = c.forActors(func(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) acting(prepare preparer) (get, post signin.Handler) {
+	get = c.forActors(func(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 		a, p := prepare(r, r.URL.Query())
 		if p != nil {
 			c.show(w, s, p.Status, "refused", *p)
@@ -67,7 +70,7 @@ func (c *Console) acting(prepare preparer) (get, post handler) {
 		}
 		c.show(w, s, http.StatusOK, "act", a)
 	})
-	post = c.forActors(func(w http.ResponseWriter, r *http.Request, s *session) {
+	post = c.forActors(func(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 		a, p := prepare(r, r.PostForm)
 		if p == nil && a.Confirm != "" && strings.TrimSpace(r.PostFormValue("confirm")) != a.Confirm {
 			p = invalid("confirm", "must be "+a.Confirm)
@@ -98,7 +101,7 @@ func (c *Console) sends(r *http.Request, method, path string, body any, headers 
 }
 
 func invalid(field, reason string) *wire.ProblemJSON {
-	return new(problemOf(wire.Invalid(field, reason)))
+	return new(wire.Invalid(field, reason).JSON())
 }
 
 func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *wire.ProblemJSON) {
@@ -127,7 +130,7 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 		a.run = c.sends(r, http.MethodPatch, path, map[string]any{"status": models.StatusPaused})
 	case "close":
 		if k.Status == models.StatusClosed {
-			return nil, new(problemOf(&wire.Problem{Code: wire.CodeClosed, Detail: "The campaign " + k.ID + " is closed already."}))
+			return nil, new((&wire.Problem{Code: wire.CodeClosed, Detail: "The campaign " + k.ID + " is closed already."}).JSON())
 		}
 		a.Confirm = k.ID
 		a.Title = "Close " + k.ID + " for ever"
@@ -151,7 +154,7 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 	case "reconcile", "repair":
 		c.describeBooks(r, a, k.ID)
 	default:
-		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+		return nil, new(wire.Refuse(wire.CodeNotFound).JSON())
 	}
 	return a, nil
 }
@@ -160,10 +163,10 @@ func (c *Console) prepareCampaign(r *http.Request, given url.Values) (*action, *
 // for it.
 func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJSON, given url.Values) (map[string]any, *wire.ProblemJSON) {
 	body := map[string]any{}
-	now := valuesOf(k)
+	now := form.Values(k)
 	a.Title = "Change " + k.ID
 	twice := a.keepTwice(given)
-	for _, f := range changeable {
+	for _, f := range form.Changeable {
 		if !given.Has(f.Name) || f.Name == "total" && k.Kind == models.KindPacket {
 			continue
 		}
@@ -171,13 +174,14 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 		if text == now[f.Name] {
 			continue
 		}
-		value, p := parseField(f.Name, text, zoneOf(k), k.Currency, twice)
+		value, p := form.Parse(f.Name, text, form.Zone(k), k.Currency, twice)
 		if p != nil {
-			return nil, p
+			return nil, new(p.JSON())
 		}
 		body[f.Name] = value
 		a.Fields = append(a.Fields, field{f.Name, text})
-		a.Effects = append(a.Effects, f.Value+": from "+wordsOf(f.Name, now[f.Name], k.Currency)+" to "+wordsOf(f.Name, text, k.Currency)+".")
+		a.Effects = append(a.Effects,
+			f.Label+": from "+form.Words(f.Name, now[f.Name], k.Currency)+" to "+form.Words(f.Name, text, k.Currency)+".")
 	}
 	if _, is := body["limits"]; is { // the list replaces all limits
 		for name, units := range map[string]int64{"per_user": k.PerUser, "per_user_per_day": k.PerUserPerDay} {
@@ -197,9 +201,9 @@ func (c *Console) describeChange(r *http.Request, a *action, k *models.CampaignJ
 }
 
 func (a *action) keepTwice(given url.Values) (twice string) {
-	twice = given.Get(twiceName)
+	twice = given.Get(form.Twice)
 	if twice != "" {
-		a.Fields = append(a.Fields, field{twiceName, twice})
+		a.Fields = append(a.Fields, field{form.Twice, twice})
 		a.Effects = append(a.Effects, "A time that the clocks show twice is the "+twice+".")
 	}
 	return twice
@@ -212,9 +216,9 @@ func (c *Console) describeClaimed(r *http.Request, id string, total int64) strin
 	case p != nil:
 		return "How many units are claimed is not known now. A total below that stops new claims and takes nothing back."
 	case total < stock.Claimed:
-		return plural(stock.Claimed, "unit") + " claimed now, which is more: new claims are refused as sold out, and nothing is taken back."
+		return words.Plural(stock.Claimed, "unit") + " claimed now, which is more: new claims are refused as sold out, and nothing is taken back."
 	}
-	return plural(stock.Claimed, "unit") + " claimed now."
+	return words.Plural(stock.Claimed, "unit") + " claimed now."
 }
 
 // describePackets describes the packets to add, and returns the request
@@ -229,18 +233,18 @@ func (a *action) describePackets(k *models.CampaignJSON, given url.Values) (map[
 	}
 	a.Fields = []field{{"key", key}}
 	twice := a.keepTwice(given)
-	for _, f := range packetFields {
+	for _, f := range form.Packets {
 		text := strings.TrimSpace(given.Get(f.Name))
 		if text == "" && f.Name != "count" && f.Name != "amount" {
 			continue
 		}
-		value, p := parseField(f.Name, text, zoneOf(k), k.Currency, twice)
+		value, p := form.Parse(f.Name, text, form.Zone(k), k.Currency, twice)
 		if p != nil {
-			return nil, p
+			return nil, new(p.JSON())
 		}
 		body[f.Name] = value
 		a.Fields = append(a.Fields, field{f.Name, text})
-		a.Effects = append(a.Effects, f.Value+": "+wordsOf(f.Name, text, k.Currency)+".")
+		a.Effects = append(a.Effects, f.Label+": "+form.Words(f.Name, text, k.Currency)+".")
 	}
 	a.Effects = append(a.Effects, "The packets can't be taken back. What no one took when the campaign is closed returns to the sender.")
 	return body, nil
@@ -268,10 +272,10 @@ func (c *Console) runOnBooks(r *http.Request, a *action, id string, run func(con
 	if err != nil {
 		c.cfg.Logger.WarnContext(r.Context(), "a comparison or repair from the console failed",
 			slog.String("verb", a.Verb), slog.String("campaign_id", id), slog.Any("error", err))
-		return new(problemOf(&wire.Problem{
+		return new((&wire.Problem{
 			Code:   wire.CodeUnavailable,
 			Detail: "It did not come to an end: " + err.Error() + ". What was repaired until then is recorded. Try again.",
-		}))
+		}).JSON())
 	}
 	a.Verdict = &verdict
 	return nil
@@ -308,10 +312,10 @@ func (c *Console) prepareClaim(r *http.Request, given url.Values) (*action, *wir
 		a.Effects = []string{"The hold lasts " + given.Get(name) + " longer, but no longer than the campaign allows."}
 	case "release":
 		a.Title = "Release the claim of " + claim.UserID
-		a.Effects = []string{plural(claim.Quantity, "unit") + " can be claimed again, by anybody, and the user's limits get them back.",
+		a.Effects = []string{words.Plural(claim.Quantity, "unit") + " can be claimed again, by anybody, and the user's limits get them back.",
 			"A claim that is released can't be redeemed any more."}
 	default:
-		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+		return nil, new(wire.Refuse(wire.CodeNotFound).JSON())
 	}
 	if text := strings.TrimSpace(given.Get(name)); text != "" {
 		body[name] = text

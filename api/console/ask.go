@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"dibs/api/console/health"
 	"dibs/api/wire"
 	"dibs/internal/caller"
 )
@@ -35,7 +36,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	// A hanging server must not delay a page; a change may take its time.
 	// A caller with more time than a page sets its own deadline.
 	if _, hasDeadline := ctx.Deadline(); method == http.MethodGet && !hasDeadline {
-		limited, cancel := context.WithTimeout(ctx, askTimeout)
+		limited, cancel := context.WithTimeout(ctx, health.Timeout)
 		defer cancel()
 		ctx = limited
 	}
@@ -49,7 +50,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	var err error
 	req.URL, err = url.ParseRequestURI(path)
 	if err != nil {
-		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+		return nil, new(wire.Refuse(wire.CodeNotFound).JSON())
 	}
 	for _, name := range []string{"Content-Type", "Content-Length", "If-Match", "Idempotency-Key"} {
 		req.Header.Del(name)
@@ -66,7 +67,7 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return nil, new(problemOf(wire.Refuse(wire.CodeInternal)))
+			return nil, new(wire.Refuse(wire.CodeInternal).JSON())
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Body = io.NopCloser(bytes.NewReader(text))
@@ -77,12 +78,12 @@ func (c *Console) ask(from *http.Request, method, path string, body, out any, he
 	if a.status >= 300 {
 		var p wire.ProblemJSON
 		if !read(a.body.Bytes(), &p) {
-			p = problemOf(wire.Refuse(wire.CodeInternal))
+			p = wire.Refuse(wire.CodeInternal).JSON()
 		}
 		return a.header, &p
 	}
 	if out != nil && !read(a.body.Bytes(), out) {
-		return a.header, new(problemOf(wire.Refuse(wire.CodeInternal)))
+		return a.header, new(wire.Refuse(wire.CodeInternal).JSON())
 	}
 	return a.header, nil
 }

@@ -8,6 +8,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/console/health"
+	"dibs/api/console/signin"
+	"dibs/api/console/words"
 	"dibs/models"
 )
 
@@ -21,7 +24,7 @@ type campaignPage struct {
 	// answer; "": both
 	By      string
 	Done    string // the action just done
-	Shards  Asked[models.ShardsOf]
+	Shards  health.Asked[models.ShardsOf]
 	Records recordsOf
 	Acts    bool // the user may change it
 }
@@ -29,7 +32,7 @@ type campaignPage struct {
 // State is the campaign's state in one word.
 func (p *campaignPage) State() string {
 	if p.Campaign == nil || p.Stock == nil {
-		return notKnown
+		return words.NotKnown
 	}
 	k := p.Campaign
 	return stateOf(k.Status, timeOf(k.StartsAt), timeOf(k.EndsAt), p.Stock.Remaining, p.Stock.Total)
@@ -48,26 +51,26 @@ type recordsOf struct {
 	Shards      int
 	Currency    string
 	Acts        bool
-	Waves       Asked[[]models.Wave]
-	Flushes     Asked[[]models.StockFlush]
-	Comparisons Asked[[]models.Reconciliation]
-	Repairs     Asked[[]models.Repair]
-	Parked      Asked[[]models.ParkedEvent]
-	Changes     Asked[[]models.AuditEntry]
+	Waves       health.Asked[[]models.Wave]
+	Flushes     health.Asked[[]models.StockFlush]
+	Comparisons health.Asked[[]models.Reconciliation]
+	Repairs     health.Asked[[]models.Repair]
+	Parked      health.Asked[[]models.ParkedEvent]
+	Changes     health.Asked[[]models.AuditEntry]
 }
 
-func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	id := r.PathValue("id")
-	page := campaignPage{ID: id, Done: doneWords[r.URL.Query().Get("done")], Acts: s.who.Acts}
+	page := campaignPage{ID: id, Done: doneWords[r.URL.Query().Get("done")], Acts: s.Who.Acts}
 	var all errgroup.Group
-	var inBoth, inRedis Asked[models.Stock]
-	var inMySQL Asked[models.Books]
-	ask(r.Context(), &all, &inBoth, func(context.Context) (stock models.Stock, err error) {
+	var inBoth, inRedis health.Asked[models.Stock]
+	var inMySQL health.Asked[models.Books]
+	health.Ask(r.Context(), &all, &inBoth, func(context.Context) (stock models.Stock, err error) {
 		err = c.answered(r, campaignPath(id)+"/stock", &stock)
 		return stock, err
 	})
-	ask(r.Context(), &all, &inRedis, func(ctx context.Context) (models.Stock, error) { return c.cfg.Live.StockInRedis(ctx, id) })
-	ask(r.Context(), &all, &inMySQL, func(ctx context.Context) (models.Books, error) { return c.cfg.Campaigns.Books(ctx, id) })
+	health.Ask(r.Context(), &all, &inRedis, func(ctx context.Context) (models.Stock, error) { return c.cfg.Live.StockInRedis(ctx, id) })
+	health.Ask(r.Context(), &all, &inMySQL, func(ctx context.Context) (models.Books, error) { return c.cfg.Campaigns.Books(ctx, id) })
 	var campaign models.CampaignJSON
 	_, p := c.ask(r, http.MethodGet, campaignPath(id), nil, &campaign)
 	_ = all.Wait() // each answer has its own error
@@ -102,14 +105,14 @@ func (c *Console) getCampaign(w http.ResponseWriter, r *http.Request, s *session
 	c.show(w, s, http.StatusOK, "campaign", &page)
 }
 
-func (c *Console) getRecords(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getRecords(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	id := r.PathValue("id")
 	var campaign models.CampaignJSON
 	if _, p := c.ask(r, http.MethodGet, campaignPath(id), nil, &campaign); p != nil {
 		w.WriteHeader(p.Status)
 		return
 	}
-	records := recordsOf{ID: id, Kind: campaign.Kind, Shards: campaign.Shards, Currency: campaign.Currency, Acts: s.who.Acts}
+	records := recordsOf{ID: id, Kind: campaign.Kind, Shards: campaign.Shards, Currency: campaign.Currency, Acts: s.Who.Acts}
 	c.read(r, &records)
 	c.fragment(w, "records", &records)
 }
@@ -120,13 +123,13 @@ func (c *Console) read(r *http.Request, o *recordsOf) {
 	var all errgroup.Group
 	records := c.cfg.Records
 	if o.Kind == models.KindPacket {
-		ask(r.Context(), &all, &o.Waves, lastOf(records.Waves, o.ID))
+		health.Ask(r.Context(), &all, &o.Waves, lastOf(records.Waves, o.ID))
 	}
-	ask(r.Context(), &all, &o.Flushes, lastOf(records.Flushes, o.ID))
-	ask(r.Context(), &all, &o.Comparisons, lastOf(records.Comparisons, o.ID))
-	ask(r.Context(), &all, &o.Repairs, lastOf(records.Repairs, o.ID))
-	ask(r.Context(), &all, &o.Parked, lastOf(records.Parked, o.ID))
-	ask(r.Context(), &all, &o.Changes, func(context.Context) ([]models.AuditEntry, error) {
+	health.Ask(r.Context(), &all, &o.Flushes, lastOf(records.Flushes, o.ID))
+	health.Ask(r.Context(), &all, &o.Comparisons, lastOf(records.Comparisons, o.ID))
+	health.Ask(r.Context(), &all, &o.Repairs, lastOf(records.Repairs, o.ID))
+	health.Ask(r.Context(), &all, &o.Parked, lastOf(records.Parked, o.ID))
+	health.Ask(r.Context(), &all, &o.Changes, func(context.Context) ([]models.AuditEntry, error) {
 		var page auditPage
 		err := c.answered(r, "/v1/audit?"+url.Values{"campaign_id": {o.ID}, "limit": {"20"}}.Encode(), &page)
 		return page.Entries, err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"dibs/api/console/signin"
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -46,7 +47,7 @@ func (p *claimsPage) Older() string {
 	return "?" + url.Values{"status": {p.Status}, "after": {p.Next}}.Encode()
 }
 
-func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	page := claimsPage{ID: r.PathValue("id"), Status: r.URL.Query().Get("status")}
 	if _, p := c.ask(r, http.MethodGet, page.query(r.URL.Query().Get("after"), "100"), nil, &page); p != nil {
 		c.show(w, s, p.Status, "refused", *p)
@@ -57,7 +58,7 @@ func (c *Console) getClaims(w http.ResponseWriter, r *http.Request, s *session) 
 
 // getClaimsCSV writes all claims that match the filter. If a server fails
 // in between, the connection is cut. Browsers open it in a spreadsheet.
-func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getClaimsCSV(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	page := claimsPage{ID: r.PathValue("id"), Status: r.URL.Query().Get("status")}
 	control := http.NewResponseController(w)
 	out := csv.NewWriter(w)

@@ -13,6 +13,9 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/console/health"
+	"dibs/api/console/signin"
+	"dibs/api/console/words"
 	"dibs/models"
 )
 
@@ -35,7 +38,7 @@ type userClaims struct {
 
 // getFind finds a claim, a user or an order by id. A claim's id redirects
 // to its page. "Nothing found" needs an answer from every source.
-func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	page := findPage{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	id, err := models.UserID(page.Query) // or an order's
 	if err != nil {
@@ -46,12 +49,12 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	var all errgroup.Group
-	var user Asked[userClaims]
-	var order Asked[[]models.ClaimRow]
-	claim := Asked[bool]{Known: true}
+	var user health.Asked[userClaims]
+	var order health.Asked[[]models.ClaimRow]
+	claim := health.Asked[bool]{Known: true}
 	claimID, err := uuid.Parse(page.Query) // also in capitals, or in braces
 	if err == nil {
-		ask(r.Context(), &all, &claim, func(context.Context) (bool, error) {
+		health.Ask(r.Context(), &all, &claim, func(context.Context) (bool, error) {
 			_, p := c.ask(r, http.MethodGet, "/v1/claims/"+claimID.String(), nil, nil)
 			if p != nil && p.Status != http.StatusNotFound {
 				return false, errNotAnswered
@@ -59,11 +62,11 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *session) {
 			return p == nil, nil
 		})
 	}
-	ask(r.Context(), &all, &user, func(context.Context) (found userClaims, err error) {
+	health.Ask(r.Context(), &all, &user, func(context.Context) (found userClaims, err error) {
 		err = c.answered(r, "/v1/users/"+url.PathEscape(id)+"/claims?limit=50", &found)
 		return found, err
 	})
-	ask(r.Context(), &all, &order, func(ctx context.Context) ([]models.ClaimRow, error) {
+	health.Ask(r.Context(), &all, &order, func(ctx context.Context) ([]models.ClaimRow, error) {
 		return c.cfg.Records.ClaimsOfOrder(ctx, id, foundMax)
 	})
 	_ = all.Wait() // each answer has its own error
@@ -133,7 +136,7 @@ type moment struct {
 	Claim string // its claim, on a page of many
 }
 
-func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	var page claimPage
 	if _, p := c.ask(r, "GET", "/v1/claims/"+url.PathEscape(r.PathValue("id")), nil, &page.Claim); p != nil {
 		c.show(w, s, p.Status, "refused", *p)
@@ -143,12 +146,12 @@ func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *session) {
 	page.Away = err != nil
 	page.Life = lifeOf(&page.Claim, &story, err == nil)
 	page.Done = doneWords[r.URL.Query().Get("done")]
-	page.Acts = s.who.Acts && page.Claim.PacketID == ""
+	page.Acts = s.Who.Acts && page.Claim.PacketID == ""
 	c.show(w, s, http.StatusOK, "claim", page)
 }
 
 func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, health.Timeout)
 	defer cancel()
 	story, err := c.cfg.Records.Story(ctx, id)
 	if errors.Is(err, models.ErrNotFound) {
@@ -173,7 +176,7 @@ func seqScope(story *models.ClaimStory) string {
 // answer: then nothing is said about a missing row.
 func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
 	life := []moment{{
-		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + number(claim.Seq) + " of " + seqScope(story) + ".",
+		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + words.Number(claim.Seq) + " of " + seqScope(story) + ".",
 		Event: claim.ID,
 	}}
 	if story.Row != nil {

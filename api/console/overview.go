@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/console/health"
+	"dibs/api/console/signin"
 	"dibs/models"
 )
 
@@ -25,7 +27,7 @@ const (
 )
 
 type overviewPage struct {
-	Health Health
+	Health health.Report
 	Table  campaignTable
 }
 
@@ -44,16 +46,16 @@ type campaignRow struct {
 	Known bool // false: MySQL doesn't answer, only the id is known
 }
 
-func (c *Console) getOverview(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getOverview(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	var page overviewPage
 	var both errgroup.Group
-	both.Go(func() error { page.Health = c.health(r.Context()); return nil })
+	both.Go(func() error { page.Health = health.Of(r.Context(), &c.cfg.Health); return nil })
 	both.Go(func() error { page.Table = c.table(r); return nil })
 	_ = both.Wait()
 	c.show(w, s, http.StatusOK, "overview", &page)
 }
 
-func (c *Console) getTable(w http.ResponseWriter, r *http.Request, _ *session) {
+func (c *Console) getTable(w http.ResponseWriter, r *http.Request, _ *signin.Session) {
 	t := c.table(r)
 	c.fragment(w, "table", &t)
 }
@@ -67,7 +69,7 @@ func (c *Console) table(r *http.Request) campaignTable {
 	if n, err := strconv.Atoi(q.Get("page")); err == nil && n > 0 && n < pagesMax {
 		t.Page = n
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), health.Timeout)
 	defer cancel()
 	query := models.CampaignQuery{
 		Text: t.Text, Status: models.Status(t.Status), Sort: models.CampaignSort(t.Sort), Offset: t.Page * rowsPerPage, Limit: rowsPerPage,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"dibs/api/console/signin"
 	"dibs/api/wire"
 )
 
@@ -42,18 +43,20 @@ func (e *ended) SessionEnded(_ context.Context, id string) (bool, error) {
 type browser struct {
 	*Console
 
-	cookie *http.Cookie
-	noted  []string // actions
+	mayRead func(*http.Request) *wire.Problem
+	cookie  *http.Cookie
+	noted   []string // actions
 }
 
 func newBrowser(t *testing.T, e *ended) *browser {
 	t.Helper()
-	b := &browser{}
-	c, err := New(Config{
-		MayRead: func(*http.Request) *wire.Problem { return nil }, Who: func(*http.Request) Who { return Who{} }, Ended: e, Secret: "s",
+	b := &browser{mayRead: func(*http.Request) *wire.Problem { return nil }}
+	c, err := New(Config{SignIn: signin.Config{
+		MayRead: func(r *http.Request) *wire.Problem { return b.mayRead(r) },
+		Who:     func(*http.Request) signin.Who { return signin.Who{} }, Ended: e, Secret: "s",
 		Note:   func(_ *http.Request, action string) { b.noted = append(b.noted, action) },
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}})
 	require.NoError(t, err)
 	b.Console = c
 	return b
@@ -76,7 +79,9 @@ func (b *browser) ask(method, path string, form url.Values) int {
 func (b *browser) csrf() url.Values {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.AddCookie(b.cookie)
-	return url.Values{"csrf": {b.session(r).CSRF}}
+	var csrf string
+	b.gate.SignedIn(func(_ http.ResponseWriter, _ *http.Request, s *signin.Session) { csrf = s.CSRF })(httptest.NewRecorder(), r)
+	return url.Values{"csrf": {csrf}}
 }
 
 func TestASession_EndsHoweverOftenItIsUsed(t *testing.T) {
@@ -99,10 +104,10 @@ func TestASession_EndsHoweverOftenItIsUsed(t *testing.T) {
 func TestSigningIn_SaysWhenItIsNotKnownWhoOneIs(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t, &ended{ids: map[string]time.Duration{}})
-	b.cfg.MayRead = func(*http.Request) *wire.Problem {
+	b.mayRead = func(*http.Request) *wire.Problem {
 		return &wire.Problem{Code: wire.CodeUnavailable, Detail: "The issuer's keys can't be read."}
 	}
-	path, err := SignInPath("s", "t", "/console")
+	path, err := signin.Link("s", "t", "/console")
 	require.NoError(t, err)
 	link := httptest.NewRecorder()
 	b.Serve(link, httptest.NewRequest(http.MethodGet, path, nil))
@@ -112,7 +117,7 @@ func TestSigningIn_SaysWhenItIsNotKnownWhoOneIs(t *testing.T) {
 	typed := httptest.NewRecorder()
 	require.Equal(t, http.StatusServiceUnavailable, b.Serve(typed, form))
 	require.Contains(t, typed.Body.String(), "The issuer&#39;s keys can&#39;t be read.")
-	b.cfg.MayRead = func(*http.Request) *wire.Problem { return nil }
+	b.mayRead = func(*http.Request) *wire.Problem { return nil }
 	require.Equal(t, http.StatusOK, b.ask(http.MethodGet, path, nil))
 	require.NotNil(t, b.cookie, "the link was not used up")
 }
@@ -123,7 +128,7 @@ func TestALinkSignsInOnceAndForAShortTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &ended{ids: map[string]time.Duration{}}
 		open := func(secret string) (signedIn bool) {
-			path, err := SignInPath(secret, "t", "/console/campaigns/spring")
+			path, err := signin.Link(secret, "t", "/console/campaigns/spring")
 			require.NoError(t, err)
 			b := newBrowser(t, e)
 			for range 2 { // the second time it is used
@@ -143,9 +148,9 @@ func TestALinkSignsInOnceAndForAShortTime(t *testing.T) {
 		e.away = errors.New("away")
 		require.False(t, open("s"), "it is not known whether it was used")
 		e.away = nil
-		late, err := SignInPath("s", "t", "/console")
+		late, err := signin.Link("s", "t", "/console")
 		require.NoError(t, err)
-		<-time.After(LinkFor + time.Second)
+		<-time.After(signin.LinkFor + time.Second)
 		b := newBrowser(t, e)
 		b.ask(http.MethodGet, late, nil)
 		require.Nil(t, b.cookie)

@@ -8,21 +8,47 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/console/health"
+	"dibs/api/console/signin"
+	"dibs/api/console/words"
 	"dibs/api/wire"
 	"dibs/models"
 )
 
+// ParkedMessages are messages that consumer groups couldn't handle.
+type ParkedMessages interface {
+	// Counts is the number of messages by group.
+	Counts(ctx context.Context) (map[string]int64, error)
+	// List returns a group's messages, the oldest first.
+	List(ctx context.Context, group string, most int) ([]ParkedMessage, error)
+	// Replay has the group's processes handle messages again.
+	Replay(ctx context.Context, group string, ids []string) error
+	// Discard deletes a message permanently. A missing one is no error.
+	Discard(ctx context.Context, group, id string) error
+}
+
+// ParkedMessage is a message that a group couldn't handle.
+type ParkedMessage struct {
+	ID, EventID, Reason, Payload string
+
+	At       time.Time
+	Attempts int64
+	Asked    bool   // a replay is requested but not done yet
+	Left     string // why the last replay failed
+}
+
 type troublePage struct {
 	Done     string
 	Acts     bool
-	Parked   Asked[[]models.ParkedEvent]
-	Messages Asked[[]parkedMessages]
-	Webhooks Asked[[]models.WebhookLag]
-	Posts    Asked[parkedMessages] // not accepted by endpoints
-	Repairs  Asked[[]models.Repair]
+	Parked   health.Asked[[]models.ParkedEvent]
+	Messages health.Asked[[]parkedMessages]
+	Webhooks health.Asked[[]models.WebhookLag]
+	Posts    health.Asked[parkedMessages] // not accepted by endpoints
+	Repairs  health.Asked[[]models.Repair]
 }
 
 type parkedMessages struct {
@@ -64,11 +90,11 @@ func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wi
 	group := r.PathValue("group")
 	a := &action{Verb: r.PathValue("verb"), Back: Path + "/trouble"}
 	ids := given["id"]
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), health.Timeout)
 	defer cancel()
 	list, err := c.cfg.Parked.List(ctx, group, 5*recordsMax)
 	if err != nil {
-		return nil, new(problemOf(wire.Refuse(wire.CodeUnavailable)))
+		return nil, new(wire.Refuse(wire.CodeUnavailable).JSON())
 	}
 	if len(ids) == 0 && a.Verb == "replay" {
 		for i := range list {
@@ -80,7 +106,7 @@ func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wi
 		return !slices.ContainsFunc(list, func(m ParkedMessage) bool { return m.ID == id })
 	})
 	if len(ids) == 0 {
-		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+		return nil, new(wire.Refuse(wire.CodeNotFound).JSON())
 	}
 	for _, id := range ids {
 		a.Fields = append(a.Fields, field{"id", id})
@@ -88,7 +114,7 @@ func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wi
 	do := func(ctx context.Context) error { return c.cfg.Parked.Replay(ctx, group, ids) }
 	switch a.Verb {
 	case "replay":
-		a.Title = "Replay " + plural(int64(len(ids)), "message") + " of " + group
+		a.Title = "Replay " + words.Plural(int64(len(ids)), "message") + " of " + group
 		a.Effects = []string{
 			"A running process of group " + group + " handles the messages once more, within some seconds.",
 			"Nothing returns to the claim stream.",
@@ -108,33 +134,33 @@ func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wi
 		}
 		do = func(ctx context.Context) error { return c.cfg.Parked.Discard(ctx, group, ids[0]) }
 	default:
-		return nil, new(problemOf(wire.Refuse(wire.CodeNotFound)))
+		return nil, new(wire.Refuse(wire.CodeNotFound).JSON())
 	}
 	a.run = func() *wire.ProblemJSON {
 		ctx, cancel := context.WithTimeout(r.Context(), repairTimeout)
 		defer cancel()
 		if err := do(ctx); err != nil {
 			c.cfg.Logger.WarnContext(ctx, "parked messages can't be replayed or discarded", slog.String("group", group), slog.Any("error", err))
-			return new(problemOf(&wire.Problem{Code: wire.CodeUnavailable, Detail: "Redis or MySQL does not answer. Try again."}))
+			return new((&wire.Problem{Code: wire.CodeUnavailable, Detail: "Redis or MySQL does not answer. Try again."}).JSON())
 		}
 		return nil
 	}
 	return a, nil
 }
 
-func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *session) {
-	page := troublePage{Done: doneWords[r.URL.Query().Get("done")], Acts: s.who.Acts}
+func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *signin.Session) {
+	page := troublePage{Done: doneWords[r.URL.Query().Get("done")], Acts: s.Who.Acts}
 	var all errgroup.Group
-	ask(r.Context(), &all, &page.Parked, func(ctx context.Context) ([]models.ParkedEvent, error) {
+	health.Ask(r.Context(), &all, &page.Parked, func(ctx context.Context) ([]models.ParkedEvent, error) {
 		return c.cfg.Records.Parked(ctx, "", 5*recordsMax)
 	})
-	ask(r.Context(), &all, &page.Messages, func(ctx context.Context) ([]parkedMessages, error) { return c.messages(ctx, page.Acts) })
-	ask(r.Context(), &all, &page.Webhooks, c.cfg.Records.Webhooks)
-	ask(r.Context(), &all, &page.Posts, func(ctx context.Context) (parkedMessages, error) {
+	health.Ask(r.Context(), &all, &page.Messages, func(ctx context.Context) ([]parkedMessages, error) { return c.messages(ctx, page.Acts) })
+	health.Ask(r.Context(), &all, &page.Webhooks, c.cfg.Records.Webhooks)
+	health.Ask(r.Context(), &all, &page.Posts, func(ctx context.Context) (parkedMessages, error) {
 		list, err := c.cfg.Parked.List(ctx, webhooksGroup, 5*recordsMax)
 		return parkedMessages{Group: webhooksGroup, Count: int64(len(list)), List: list, Acts: page.Acts}, err
 	})
-	ask(r.Context(), &all, &page.Repairs, func(ctx context.Context) ([]models.Repair, error) {
+	health.Ask(r.Context(), &all, &page.Repairs, func(ctx context.Context) ([]models.Repair, error) {
 		return c.cfg.Records.Repairs(ctx, "", 5*recordsMax)
 	})
 	_ = all.Wait() // each answer has its own error
@@ -143,11 +169,11 @@ func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *session)
 
 type auditLogPage struct {
 	Campaign string
-	Page     Asked[auditPage]
+	Page     health.Asked[auditPage]
 	Next     string // address of the next page; "": none
 }
 
-func (c *Console) getAudit(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) getAudit(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	page := auditLogPage{Campaign: strings.TrimSpace(r.URL.Query().Get("campaign_id"))}
 	q := url.Values{"limit": {"100"}}
 	if page.Campaign != "" {

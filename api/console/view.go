@@ -2,17 +2,17 @@ package console
 
 import (
 	"bytes"
-	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
+	"dibs/api/console/form"
+	"dibs/api/console/health"
+	"dibs/api/console/signin"
+	"dibs/api/console/words"
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -21,7 +21,7 @@ type shell struct {
 	Version  string
 	SignedIn bool
 	Open     bool
-	Who      Who
+	Who      signin.Who
 	CSRF     string
 	Page     any
 }
@@ -29,17 +29,18 @@ type shell struct {
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset": func(name string) string { return Path + "/static/" + name + "?v=" + c.static[name].version },
-		"n":     number, "time": when, "ago": ago, "deref": deref[int64], "took": took, "plural": plural, "money": money,
+		"n":     words.Number, "plural": words.Plural, "money": words.Money, "took": words.Took, "ago": words.Ago,
+		"time": when, "deref": deref[int64],
 		"state": stateOf, "iso": iso, "isoOf": func(t *models.Time) string { return iso(timeOf(t)) },
 		"percent": func(part, all int64) string {
 			if all == 0 {
 				return "–"
 			}
-			return number(100*part/all) + " %"
+			return words.Number(100*part/all) + " %"
 		},
 		"add":    func(a, b int) int { return a + b },
-		"silent": func(d time.Duration) bool { return d > silentAfter }, "advice": adviceFor,
-		"campaignOf": models.CampaignIDOf, "sort": headOf, "options": optionsOf, "values": valuesOf, "limits": limitsOf,
+		"silent": health.IsSilent, "advice": health.Advice,
+		"campaignOf": models.CampaignIDOf, "sort": headOf, "options": optionsOf, "values": form.Values, "limits": form.Limits,
 		"maybe": func(t *models.Time) template.HTML {
 			if t == nil {
 				return "–"
@@ -66,11 +67,6 @@ func stateOf(status models.Status, starts, ends *time.Time, left, total int64) s
 	return string(status)
 }
 
-// silentAfter is how long a process may be silent before the page shows it.
-const silentAfter = 3 * time.Second
-
-func number(n int64) string { return strings.Replace(humanize.Comma(n), "-", "−", 1) }
-
 // when shows a time in UTC. The page's script converts it to the reader's
 // zone.
 func when(t time.Time) template.HTML {
@@ -85,19 +81,6 @@ func iso(t *time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(models.TimeLayout)
-}
-
-func plural(n int64, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	if stem, is := strings.CutSuffix(thing, "y"); is {
-		return number(n) + " " + stem + "ies"
-	}
-	if strings.HasSuffix(thing, "s") {
-		return number(n) + " " + thing + "es"
-	}
-	return number(n) + " " + thing + "s"
 }
 
 type option struct{ Value, Name string }
@@ -123,61 +106,26 @@ func headOf(t *campaignTable, name, title string) head {
 	return head{Name: name, Title: title, Href: t.Href(name, 0), On: t.Sort == name, Order: order}
 }
 
-// money formats minor units: "1.25 EUR".
-func money(amount int64, code string) string {
-	digits, ok := models.MinorDigits(code)
-	if !ok { // a campaign without a currency, or an older one with a code without minor units
-		return strings.TrimSuffix(number(amount)+" minor units of "+code, " of ")
-	}
-	text := fmt.Sprintf("%0*d", digits+1, max(amount, -amount))
-	whole, err := strconv.ParseInt(text[:len(text)-digits], 10, 64)
-	if err != nil { // it has at most 16 digits
-		return text
-	}
-	text = number(whole) + strings.TrimSuffix("."+text[len(text)-digits:], ".")
-	if amount < 0 {
-		text = "−" + text
-	}
-	return text + " " + code
-}
-
-func ago(t time.Time) string { return took(time.Since(t)) }
-
-func took(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return strconv.FormatInt(d.Microseconds(), 10) + " µs"
-	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
-	case d < time.Minute:
-		return strconv.FormatInt(int64(d.Seconds()), 10) + " s"
-	default:
-		text := d.Truncate(time.Second).String()
-		if strings.HasSuffix(text, "m0s") {
-			text = strings.TrimSuffix(text, "0s")
-		}
-		return text
-	}
-}
-
-func bytesOf(n int64) string { return number(n>>20) + " MB" }
-
 func deref[T int64](v *T) string {
 	if v == nil {
 		return "–"
 	}
-	return number(int64(*v))
+	return words.Number(int64(*v))
 }
 
 // show answers with a page. s is nil if the user isn't signed in.
-func (c *Console) show(w http.ResponseWriter, s *session, status int, page string, data any) {
-	view := shell{Version: c.cfg.Version, Open: c.cfg.Open, Page: data}
+func (c *Console) show(w http.ResponseWriter, s *signin.Session, status int, page string, data any) {
+	view := shell{Version: c.cfg.Version, Open: c.cfg.SignIn.Open, Page: data}
 	if s != nil {
 		view.SignedIn = true
 		view.CSRF = s.CSRF
-		view.Who = s.who
+		view.Who = s.Who
 	}
 	c.render(w, status, page, "layout", view)
+}
+
+func (c *Console) showSignIn(w http.ResponseWriter, status int, page signin.Page) {
+	c.show(w, nil, status, "sign-in", page)
 }
 
 // fragment answers with a part of a page, for its script.
@@ -197,16 +145,10 @@ func (c *Console) render(w http.ResponseWriter, status int, page, name string, d
 	_, _ = w.Write(body.Bytes()) // a disconnected browser needs no answer
 }
 
-func (c *Console) refuse(w http.ResponseWriter, r *http.Request, s *session, p *wire.Problem) {
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, s *signin.Session, p *wire.Problem) {
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		p.Write(w)
 		return
 	}
-	c.show(w, s, p.GetStatus(), "refused", problemOf(p))
-}
-
-func problemOf(p *wire.Problem) wire.ProblemJSON {
-	var said wire.ProblemJSON
-	read(p.Append(nil), &said)
-	return said
+	c.show(w, s, p.GetStatus(), "refused", p.JSON())
 }

@@ -155,7 +155,7 @@ var schemaNames = map[string]string{
 	"PacketsBody": "NewPackets", "PacketBody": "NewPacket", "ClaimBody": "NewClaim", "BatchBody": "NewClaims", "BatchClaim": "NewClaimOfBatch",
 	"BatchResults": "ClaimResults", "BatchResult": "ClaimResult", "RedeemBody": "Redemption", "ReleaseBody": "Release", "ReopenBody": "Reopening", "ExtendBody": "Extension",
 	"UserClaimsOutputBody": "ClaimPage", "AuditList": "AuditPage", "GroupsOutputBody": "GroupList",
-	"GroupOutputBody": "Group", "ProblemJSON": "Problem", "Event": "WatchEvent",
+	"GroupOutputBody": "Group", "HealthJSON": "Health", "ProblemJSON": "Problem", "Event": "WatchEvent",
 }
 
 // bodies are the schemas of request bodies, which refuse unknown fields.

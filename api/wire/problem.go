@@ -205,7 +205,7 @@ func NotYours(user string) *Problem {
 func Malformed(detail string) *Problem { return &Problem{Code: CodeMalformed, Detail: detail} }
 
 // Error reads "code: detail".
-func (p *Problem) Error() string { return string(p.Code) + ": " + p.wire().Detail }
+func (p *Problem) Error() string { return string(p.Code) + ": " + p.JSON().Detail }
 
 // GetStatus is the HTTP status, for huma.
 func (p *Problem) GetStatus() int { return refusals[p.Code].status }
@@ -236,9 +236,10 @@ func (p *Problem) RetrySeconds() int { return max(p.RetryAfter, retryAfter[p.Cod
 func (p *Problem) ContentType(string) string { return ProblemContentType[0] }
 
 // MarshalJSON writes the RFC 9457 form.
-func (p *Problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.wire()) }
+func (p *Problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.JSON()) }
 
-func (p *Problem) wire() ProblemJSON {
+// JSON is the problem as it is written.
+func (p *Problem) JSON() ProblemJSON {
 	line := refusals[p.Code]
 	return ProblemJSON{
 		Type: "urn:dibs:problem:" + string(p.Code), Title: line.title, Status: line.status, Detail: cmp.Or(p.Detail, line.detail),
@@ -291,7 +292,7 @@ func (p *Problem) answer() answer {
 }
 
 func render(p *Problem) answer {
-	body, err := json.Marshal(p.wire())
+	body, err := json.Marshal(p.JSON())
 	if err != nil { // strings and numbers always marshal
 		panic(err)
 	}

@@ -42,8 +42,8 @@ var imports = map[string][]string{
 	"internal/installation": {"internal/config", "internal/softstate", "lua", "syncer/settings"},
 	"internal/softstate":    {"lua", "models"}, // shared between processes, apart from claims
 	"internal/migrations":   {},
-	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/live", "api/operator", "api/route", "api/wire", "api/workers",
-		"docs/asyncapi", "internal/softstate", "lua", "models"},
+	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/console/health", "api/console/signin", "api/live", "api/operator",
+		"api/route", "api/wire", "api/workers", "docs/asyncapi", "internal/softstate", "lua", "models"},
 	// a message.Subscriber for any project
 	"consumer/redisbatch": {},
 	// only a few names of lua, see consumerNames
@@ -64,11 +64,16 @@ var imports = map[string][]string{
 	"api/coalesce": {"api/workers", "lua"},
 	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
 	"api/operator": {"api/wire", "lua", "models"},
-	"api/console":  {"api/wire", "internal/redisconn", "internal/softstate", "lua", "models"},
+	"api/console":  {"api/console/form", "api/console/health", "api/console/signin", "api/console/words", "api/wire", "models"},
 	"api/live":     {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
 	"api/route":    {"api/auth", "api/wire", "models"},
 	"api/wire":     {"models"},
 	"api/workers":  {},
+
+	"api/console/form":   {"api/console/words", "api/wire", "models"},
+	"api/console/health": {"api/console/words", "internal/redisconn", "internal/softstate", "lua", "models"},
+	"api/console/signin": {"api/wire", "models"},
+	"api/console/words":  {"models"},
 
 	// The syncer's packages, lowest first: each imports only those
 	// above it in this list.

@@ -12,6 +12,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/console"
+	"dibs/api/console/health"
 	"dibs/consumer"
 	"dibs/internal/audit"
 	"dibs/internal/redisconn"
@@ -28,10 +29,13 @@ func (s *Stack) consoleDeps() *api.ConsoleDeps {
 	if !s.Config.Console {
 		return nil
 	}
+	read := records.New(s.DB)
+	parked := parkedOf{s}
 	deps := &api.ConsoleDeps{
-		Redis: redisOf{s.Scripts, s.shared, s.Redis}, MySQL: s.mysqlPool, Campaigns: s.Campaigns,
-		Records: records.New(s.DB), Parked: parkedOf{s}, Ended: s.shared,
-		Books: booksOf{s.Comparer()},
+		Health: health.Sources{
+			Redis: redisOf{s.Scripts, s.shared, s.Redis}, MySQL: s.mysqlPool, Books: read.Trouble, Parked: parked.Counts,
+		},
+		Campaigns: s.Campaigns, Records: read, Parked: parked, Ended: s.shared, Books: booksOf{s.Comparer()},
 	}
 	for _, of := range s.Config.Sources() {
 		deps.Settings = append(deps.Settings, console.Setting(of))
@@ -52,20 +56,20 @@ func (r redisOf) Health(ctx context.Context) (redisconn.Health, error) {
 }
 
 // mysqlPool checks MySQL, and returns the pool's figures and the gaps.
-func (s *Stack) mysqlPool(ctx context.Context) (console.Pool, error) {
+func (s *Stack) mysqlPool(ctx context.Context) (health.Pool, error) {
 	pool, err := s.DB.DB()
 	if err == nil {
 		err = pool.PingContext(ctx)
 	}
 	if err != nil {
-		return console.Pool{}, err
+		return health.Pool{}, err
 	}
 	gaps, err := compare.Gaps(ctx, s.DB, s.Scripts)
 	if err != nil {
-		return console.Pool{}, err
+		return health.Pool{}, err
 	}
 	stats := pool.Stats()
-	answer := console.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}
+	answer := health.Pool{InUse: stats.InUse, Conns: stats.MaxOpenConnections}
 	for i := range gaps {
 		answer.Gaps = append(answer.Gaps, gaps[i].String())
 	}

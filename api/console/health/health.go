@@ -1,10 +1,11 @@
-package console
+// Package health asks what the service depends on, each with its own
+// deadline, and judges the answers.
+package health
 
 import (
 	"cmp"
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,14 +13,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/console/words"
 	"dibs/internal/redisconn"
 	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
 )
 
-// Health is the dependencies' answers, each with its own deadline.
-type Health struct {
+// Report is the dependencies' answers.
+type Report struct {
 	Redis     Asked[redisconn.Health]
 	MySQL     Asked[Pool]
 	Leader    Asked[string]
@@ -59,9 +61,10 @@ type Group struct {
 	Consumers []lua.Consumer
 }
 
-const askTimeout = time.Second
+// Timeout is the deadline of an answer.
+const Timeout = time.Second
 
-// Redis is what the console reads from Redis.
+// Redis is what is read from Redis.
 type Redis interface {
 	Partitions() int
 	Groups(ctx context.Context, partition int) ([]lua.Group, error)
@@ -72,54 +75,40 @@ type Redis interface {
 	Health(ctx context.Context) (redisconn.Health, error)
 }
 
-// ParkedMessages are messages that consumer groups couldn't handle.
-type ParkedMessages interface {
-	// Counts is the number of messages by group.
-	Counts(ctx context.Context) (map[string]int64, error)
-	// List returns a group's messages, the oldest first.
-	List(ctx context.Context, group string, most int) ([]ParkedMessage, error)
-	// Replay has the group's processes handle messages again.
-	Replay(ctx context.Context, group string, ids []string) error
-	// Discard deletes a message permanently. A missing one is no error.
-	Discard(ctx context.Context, group, id string) error
+// Sources has the answers.
+type Sources struct {
+	Redis  Redis
+	MySQL  func(ctx context.Context) (Pool, error)
+	Books  func(ctx context.Context) (models.Trouble, error)
+	Parked func(ctx context.Context) (map[string]int64, error) // messages by group
 }
 
-// ParkedMessage is a message that a group couldn't handle.
-type ParkedMessage struct {
-	ID, EventID, Reason, Payload string
-
-	At       time.Time
-	Attempts int64
-	Asked    bool   // a replay is requested but not done yet
-	Left     string // why the last replay failed
-}
-
-// health queries all dependencies concurrently, so that a hanging one
-// neither delays the others nor makes them seem down.
-func (c *Console) health(ctx context.Context) Health {
-	redis := c.cfg.Redis
-	h := Health{Streams: make([]Stream, redis.Partitions())}
+// Of queries all dependencies concurrently, so that a hanging one neither
+// delays the others nor makes them seem down.
+func Of(ctx context.Context, from *Sources) Report {
+	redis := from.Redis
+	h := Report{Streams: make([]Stream, redis.Partitions())}
 	var all, streams errgroup.Group
 	streams.SetLimit(16)
-	ask(ctx, &all, &h.Redis, redis.Health)
-	ask(ctx, &all, &h.MySQL, c.cfg.MySQL)
-	ask(ctx, &all, &h.Leader, redis.Leader)
-	ask(ctx, &all, &h.Processes, redis.Processes)
-	ask(ctx, &all, &h.Books, c.cfg.Records.Trouble)
-	ask(ctx, &all, &h.Parked, c.cfg.Parked.Counts)
+	Ask(ctx, &all, &h.Redis, redis.Health)
+	Ask(ctx, &all, &h.MySQL, from.MySQL)
+	Ask(ctx, &all, &h.Leader, redis.Leader)
+	Ask(ctx, &all, &h.Processes, redis.Processes)
+	Ask(ctx, &all, &h.Books, from.Books)
+	Ask(ctx, &all, &h.Parked, from.Parked)
 	for p := range h.Streams {
 		h.Streams[p].Partition = p
-		ask(ctx, &streams, &h.Streams[p].Groups, func(ctx context.Context) ([]Group, error) { return groupsOf(ctx, redis, p) })
+		Ask(ctx, &streams, &h.Streams[p].Groups, func(ctx context.Context) ([]Group, error) { return groupsOf(ctx, redis, p) })
 	}
 	_ = all.Wait()
 	_ = streams.Wait() // each answer has its own error
 	return h
 }
 
-// ask stores an answer, with the deadline askTimeout.
-func ask[T any](ctx context.Context, in *errgroup.Group, into *Asked[T], from func(context.Context) (T, error)) {
+// Ask stores an answer, which has Timeout.
+func Ask[T any](ctx context.Context, in *errgroup.Group, into *Asked[T], from func(context.Context) (T, error)) {
 	in.Go(func() error {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(ctx, Timeout)
 		defer cancel()
 		start := time.Now()
 		value, err := from(ctx)
@@ -162,7 +151,7 @@ type Check struct {
 	Name  string
 	State string // good, warn, bad or unknown
 	Text  string
-	Href  string // page with details; "": none
+	Page  string // of the console, with details; "": none
 }
 
 const (
@@ -173,7 +162,7 @@ const (
 )
 
 // Worst is the most urgent check.
-func (h *Health) Worst() Check {
+func (h *Report) Worst() Check {
 	order := []string{bad, warn, unknown, good}
 	return slices.MinFunc(h.Checks(), func(a, b Check) int {
 		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))
@@ -182,7 +171,7 @@ func (h *Health) Worst() Check {
 
 // Checks judges each dependency only by its own answer. A missing answer is
 // unknown, not zero.
-func (h *Health) Checks() []Check {
+func (h *Report) Checks() []Check {
 	return []Check{
 		{
 			Name: "API", State: good, Text: "this process answers",
@@ -191,17 +180,17 @@ func (h *Health) Checks() []Check {
 	}
 }
 
-func (h *Health) checkRedis() Check {
+func (h *Report) checkRedis() Check {
 	if !h.Redis.Known {
 		return Check{Name: "Redis", State: bad, Text: "does not answer: claims are refused with 503"}
 	}
-	text := "answers in " + took(h.Redis.Took)
+	text := "answers in " + words.Took(h.Redis.Took)
 	m := &h.Redis.Value
 	if m.UsedBytes > 0 {
-		text += ", uses " + bytesOf(m.UsedBytes)
+		text += ", uses " + words.Bytes(m.UsedBytes)
 	}
 	if m.LimitBytes > 0 {
-		text += " of " + bytesOf(m.LimitBytes)
+		text += " of " + words.Bytes(m.LimitBytes)
 		if m.UsedBytes > m.LimitBytes*9/10 {
 			return Check{Name: "Redis", State: bad, Text: text + ": when it is full, claims are refused"}
 		}
@@ -209,7 +198,7 @@ func (h *Health) checkRedis() Check {
 	return Check{Name: "Redis", State: good, Text: text}
 }
 
-func (h *Health) checkMySQL() Check {
+func (h *Report) checkMySQL() Check {
 	if !h.MySQL.Known {
 		return Check{
 			Name: "MySQL", State: bad, Text: "does not answer: claims of loaded campaigns go on and wait in Redis, changes are refused",
@@ -219,7 +208,7 @@ func (h *Health) checkMySQL() Check {
 	if len(p.Gaps) > 0 {
 		text := p.Gaps[0]
 		if more := len(p.Gaps) - 1; more > 0 {
-			text += " and " + plural(int64(more), "other")
+			text += " and " + words.Plural(int64(more), "other")
 		}
 		return Check{
 			Name: "MySQL", State: bad,
@@ -228,29 +217,26 @@ func (h *Health) checkMySQL() Check {
 	}
 	return Check{
 		Name: "MySQL", State: good,
-		Text: "answers in " + took(h.MySQL.Took) + ", " + strconv.Itoa(p.InUse) + " of " + plural(int64(p.Conns), "connection") + " in use",
+		Text: "answers in " + words.Took(h.MySQL.Took) + ", " +
+			strconv.Itoa(p.InUse) + " of " + words.Plural(int64(p.Conns), "connection") + " in use",
 	}
 }
 
-// notKnown is shown for what an unreachable server should answer. That
-// server's own line has the cause.
-const notKnown = "not known"
-
-func (h *Health) checkLeader() Check {
+func (h *Report) checkLeader() Check {
 	switch {
 	case !h.Leader.Known:
-		return Check{Name: "Syncer", State: unknown, Text: notKnown}
+		return Check{Name: "Syncer", State: unknown, Text: words.NotKnown}
 	case h.Leader.Value == "":
 		return Check{
-			Name: "Syncer", State: bad, Text: "none leads: nothing is trimmed, evicted, expired or compared", Href: Path + "/processes",
+			Name: "Syncer", State: bad, Text: "none leads: nothing is trimmed, evicted, expired or compared", Page: "processes",
 		}
 	}
-	return Check{Name: "Syncer", State: good, Text: h.Leader.Value + " leads", Href: Path + "/processes"}
+	return Check{Name: "Syncer", State: good, Text: h.Leader.Value + " leads", Page: "processes"}
 }
 
 // waits is how long each group's oldest entry has waited, over all streams.
 // known is false if a stream couldn't be read.
-func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
+func (h *Report) waits() (byGroup map[string]time.Duration, known bool) {
 	byGroup = make(map[string]time.Duration)
 	known = true
 	for i := range h.Streams {
@@ -263,26 +249,32 @@ func (h *Health) waits() (byGroup map[string]time.Duration, known bool) {
 	return byGroup, known
 }
 
+// silentAfter is how long a process may be silent before it counts as gone.
+const silentAfter = 3 * time.Second
+
+// IsSilent reports whether a process was silent for too long.
+func IsSilent(d time.Duration) bool { return d > silentAfter }
+
 var rolesThatConsume = []string{"consumer", "serve"}
 
-func (h *Health) checkConsumers() Check {
-	check := Check{Name: "Consumers", Href: Path + "/processes"}
+func (h *Report) checkConsumers() Check {
+	check := Check{Name: "Consumers", Page: "processes"}
 	running := int64(0)
 	for i := range h.Processes.Value {
-		if p := &h.Processes.Value[i]; p.Silent <= silentAfter && slices.Contains(rolesThatConsume, p.Role) {
+		if p := &h.Processes.Value[i]; !IsSilent(p.Silent) && slices.Contains(rolesThatConsume, p.Role) {
 			running++
 		}
 	}
 	switch {
 	case !h.Processes.Known:
 		check.State = unknown
-		check.Text = notKnown
+		check.Text = words.NotKnown
 	case running == 0:
 		check.State = bad
 		check.Text = "none runs: claims are taken and wait in Redis, no row reaches MySQL"
 	default:
 		check.State = good
-		check.Text = plural(running, "process") + " of group " + models.GroupSyncer
+		check.Text = words.Plural(running, "process") + " of group " + models.GroupSyncer
 	}
 	return check
 }
@@ -296,7 +288,8 @@ func patience(group string) (warns, isBad time.Duration) {
 	return time.Minute, time.Hour
 }
 
-func adviceFor(group string) string {
+// Advice is what helps a group that is behind.
+func Advice(group string) string {
 	switch group {
 	case models.GroupSyncer:
 		return "Is a consumer running?"
@@ -308,14 +301,14 @@ func adviceFor(group string) string {
 
 // checkBacklog judges groups by the age of unhandled entries. Registered
 // readers prove nothing: they may have ended.
-func (h *Health) checkBacklog() Check {
+func (h *Report) checkBacklog() Check {
 	waits, known := h.waits()
 	if !known {
-		return Check{Name: "Backlog", State: unknown, Text: notKnown}
+		return Check{Name: "Backlog", State: unknown, Text: words.NotKnown}
 	}
 	check := Check{Name: "Backlog", State: good, Text: "nothing waits"}
 	if waited := waits[models.GroupSyncer]; waited > 0 {
-		check.Text = "the oldest claim has waited " + took(waited)
+		check.Text = "the oldest claim has waited " + words.Took(waited)
 	}
 	for _, group := range slices.Sorted(maps.Keys(waits)) {
 		waited := waits[group]
@@ -327,14 +320,14 @@ func (h *Health) checkBacklog() Check {
 		if waited > isBad {
 			check.State = bad
 		}
-		check.Href = Path + "/processes"
-		check.Text = "the oldest entry of group " + group + " has waited " + took(waited) + ". " + adviceFor(group)
+		check.Page = "processes"
+		check.Text = "the oldest entry of group " + group + " has waited " + words.Took(waited) + ". " + Advice(group)
 	}
 	return check
 }
 
-func (h *Health) checkParked() Check {
-	check := Check{Name: "Parked", State: good, Text: "none", Href: Path + "/trouble"}
+func (h *Report) checkParked() Check {
+	check := Check{Name: "Parked", State: good, Text: "none", Page: "trouble"}
 	var missing []string
 	claims := h.Books.Value.Parked
 	messages := int64(0)
@@ -350,7 +343,7 @@ func (h *Health) checkParked() Check {
 	switch {
 	case claims > 0 || messages > 0:
 		check.State = bad
-		check.Text = plural(claims, "claim") + ", " + plural(messages, "message")
+		check.Text = words.Plural(claims, "claim") + ", " + words.Plural(messages, "message")
 	case len(missing) > 0:
 		check.State = unknown
 		check.Text = strings.Join(missing, ", ")
@@ -362,38 +355,19 @@ func (h *Health) checkParked() Check {
 	return check
 }
 
-func (h *Health) checkDrift() Check {
+func (h *Report) checkDrift() Check {
 	b := &h.Books.Value
 	last := "nothing was compared yet"
 	if b.ComparedAt != nil {
-		last = "last comparison recorded " + ago(*b.ComparedAt) + " ago"
+		last = "last comparison recorded " + words.Ago(*b.ComparedAt) + " ago"
 	}
 	switch {
 	case !h.Books.Known:
-		return Check{Name: "Drift", State: unknown, Text: notKnown}
+		return Check{Name: "Drift", State: unknown, Text: words.NotKnown}
 	case b.Drifting > 0:
-		return Check{Name: "Drift", State: bad, Text: "in " + plural(b.Drifting, "campaign") + ", " + last, Href: Path + "/trouble"}
-	case !h.Leader.Known:
-		return Check{Name: "Drift", State: unknown, Text: "not compared; " + last}
-	case h.Leader.Value == "":
+		return Check{Name: "Drift", State: bad, Text: "in " + words.Plural(b.Drifting, "campaign") + ", " + last, Page: "trouble"}
+	case !h.Leader.Known || h.Leader.Value == "":
 		return Check{Name: "Drift", State: unknown, Text: "not compared; " + last}
 	}
 	return Check{Name: "Drift", State: good, Text: "none"}
-}
-
-func (c *Console) getHealth(w http.ResponseWriter, r *http.Request, _ *session) {
-	h := c.health(r.Context())
-	c.fragment(w, "health", &h)
-}
-
-type processesPage struct {
-	Health   Health
-	Settings []Setting
-}
-
-// Setting is a setting of this process, with secrets masked.
-type Setting struct{ Variable, Value, From, Meaning string }
-
-func (c *Console) getProcesses(w http.ResponseWriter, r *http.Request, s *session) {
-	c.show(w, s, http.StatusOK, "processes", &processesPage{c.health(r.Context()), c.cfg.Settings})
 }
