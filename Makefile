@@ -29,7 +29,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What needs no SQL server of its own, and the whole way of a claim once, on embedded servers.
-QUICK_PKG := ./api ./api/auth ./api/claimed ./api/claiming ./api/live ./api/operator ./api/wire ./api/workers ./client ./internal/config ./internal/arch ./internal/deploy ./internal/sleep ./internal/steps ./internal/migrations ./models/... ./internal/split
+QUICK_PKG := ./api ./api/auth ./api/claimed ./api/claiming ./api/console/health ./api/console/words ./api/live ./api/operator ./api/wire ./api/workers ./client ./internal/config ./internal/arch ./internal/deploy ./internal/sleep ./internal/steps ./internal/migrations ./models/... ./internal/split
 
 # Tests that run on the embedded Redis or on SQLite as well as on real servers, by name. `make quick` runs that half of them.
 BOTH_PKG = ./lua ./consumer ./consumer/redisbatch ./syncer/...

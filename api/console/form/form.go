@@ -20,7 +20,7 @@ type Field struct {
 	Label string // for people
 }
 
-// The forms are in pages/new.html and pages/fields.html.
+// The forms are in new.html and fields.html of the console's pages.
 var (
 	// Changeable are a campaign's fields in the order of display.
 	Changeable = []Field{
@@ -41,8 +41,8 @@ var (
 	amounts = []string{"amount", "min", "max"}               // in the campaign's currency
 )
 
-// Twice selects one of two moments for times that the clocks show
-// twice: first or second; "" refuses them.
+// Twice selects one of two moments for times that the clocks show twice:
+// first or second; "" refuses them.
 const Twice = "twice"
 
 // Parse converts a field's text to the API's value. An empty time is nil.

@@ -61,7 +61,7 @@ type Group struct {
 	Consumers []lua.Consumer
 }
 
-// Timeout is the deadline of an answer.
+// Timeout is how long an answer may take.
 const Timeout = time.Second
 
 // Redis is what is read from Redis.
@@ -75,7 +75,7 @@ type Redis interface {
 	Health(ctx context.Context) (redisconn.Health, error)
 }
 
-// Sources has the answers.
+// Sources are what a Report asks.
 type Sources struct {
 	Redis  Redis
 	MySQL  func(ctx context.Context) (Pool, error)
@@ -105,7 +105,7 @@ func Of(ctx context.Context, from *Sources) Report {
 	return h
 }
 
-// Ask stores an answer, which has Timeout.
+// Ask stores an answer, with the deadline Timeout.
 func Ask[T any](ctx context.Context, in *errgroup.Group, into *Asked[T], from func(context.Context) (T, error)) {
 	in.Go(func() error {
 		ctx, cancel := context.WithTimeout(ctx, Timeout)
@@ -173,10 +173,8 @@ func (h *Report) Worst() Check {
 // unknown, not zero.
 func (h *Report) Checks() []Check {
 	return []Check{
-		{
-			Name: "API", State: good, Text: "this process answers",
-		}, h.checkRedis(), h.checkMySQL(), h.checkLeader(), h.checkConsumers(), h.checkBacklog(),
-		h.checkParked(), h.checkDrift(),
+		{Name: "API", State: good, Text: "this process answers"}, h.checkRedis(), h.checkMySQL(), h.checkLeader(),
+		h.checkConsumers(), h.checkBacklog(), h.checkParked(), h.checkDrift(),
 	}
 }
 
@@ -200,9 +198,7 @@ func (h *Report) checkRedis() Check {
 
 func (h *Report) checkMySQL() Check {
 	if !h.MySQL.Known {
-		return Check{
-			Name: "MySQL", State: bad, Text: "does not answer: claims of loaded campaigns go on and wait in Redis, changes are refused",
-		}
+		return Check{Name: "MySQL", State: bad, Text: "does not answer: claims of loaded campaigns go on and wait in Redis, changes are refused"}
 	}
 	p := h.MySQL.Value
 	if len(p.Gaps) > 0 {
@@ -227,9 +223,7 @@ func (h *Report) checkLeader() Check {
 	case !h.Leader.Known:
 		return Check{Name: "Syncer", State: unknown, Text: words.NotKnown}
 	case h.Leader.Value == "":
-		return Check{
-			Name: "Syncer", State: bad, Text: "none leads: nothing is trimmed, evicted, expired or compared", Page: "processes",
-		}
+		return Check{Name: "Syncer", State: bad, Text: "none leads: nothing is trimmed, evicted, expired or compared", Page: "processes"}
 	}
 	return Check{Name: "Syncer", State: good, Text: h.Leader.Value + " leads", Page: "processes"}
 }
