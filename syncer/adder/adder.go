@@ -33,8 +33,8 @@ type Taken struct {
 	From      models.Offset // MySQL's offset before the flush
 	Upto      models.Offset // MySQL's offset after it
 	Reads     []*models.StreamRead
-	Sums      map[Lot]*Tally // of the events that get a row, see HasRow
-	Since     time.Time      // arrival of the first entry
+	Sums      Sums      // of the events that get a row, see HasRow
+	Since     time.Time // arrival of the first entry
 }
 
 // Pending is the state of all cells.
@@ -65,7 +65,7 @@ type cell struct {
 	from      models.Offset
 	upto      models.Offset
 	reads     []*models.StreamRead
-	sums      map[Lot]*Tally
+	sums      Sums
 	entries   int
 	isMove    bool // it contains half of a move
 	isAwaited bool
@@ -162,7 +162,7 @@ func (a *Adder) Add(read *models.StreamRead) error {
 	}
 	if c.entries == 0 {
 		c.since = a.now()
-		c.sums = make(map[Lot]*Tally)
+		c.sums = make(Sums)
 	}
 	c.add(read)
 	select {
@@ -183,12 +183,8 @@ func (c *cell) add(read *models.StreamRead) {
 		}
 		lot := LotOf(&e.Event)
 		if sum == nil || lot != last {
-			sum = c.sums[lot]
+			sum = c.sums.Of(lot)
 			last = lot
-		}
-		if sum == nil {
-			sum = &Tally{}
-			c.sums[lot] = sum
 		}
 		sum.Add(&e.Event)
 		c.isMove = c.isMove || e.IsMove()

@@ -150,5 +150,5 @@ func TestAdder_MovesThroughWhatHasNoRow(t *testing.T) {
 	taken := a.SumThenReset()
 	require.Len(t, taken, 1)
 	require.Equal(t, upto, taken[0].Upto)
-	require.Equal(t, map[adder.Lot]*adder.Tally{{CampaignID: "c", Shard: 1}: {Moved: -5}}, taken[0].Sums)
+	require.Equal(t, adder.Sums{{CampaignID: "c", Shard: 1}: {Moved: -5}}, taken[0].Sums)
 }

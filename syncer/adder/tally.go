@@ -1,6 +1,12 @@
 package adder
 
-import "dibs/models"
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"dibs/models"
+)
 
 // Lot identifies a campaign of one shard (shard 0), or a shard.
 type Lot struct {
@@ -13,6 +19,11 @@ func LotOf(e *models.Event) Lot { return Lot{e.CampaignID, e.Shard} }
 
 // ID is the lot's id, as models.ShardID makes it.
 func (l Lot) ID() string { return models.ShardID(l.CampaignID, l.Shard) }
+
+// Compare orders lots by campaign, then by shard.
+func (l Lot) Compare(o Lot) int {
+	return cmp.Or(cmp.Compare(l.CampaignID, o.CampaignID), cmp.Compare(l.Shard, o.Shard))
+}
 
 // Tally is the sum of some events of a lot.
 type Tally struct {
@@ -51,3 +62,17 @@ func (t *Tally) Merge(o *Tally) {
 	t.Units += o.Units
 	t.Claims += o.Claims
 }
+
+// Sums are tallies by lot.
+type Sums map[Lot]*Tally
+
+// Of returns a lot's tally, and adds one without sums at first.
+func (s Sums) Of(lot Lot) *Tally {
+	if s[lot] == nil {
+		s[lot] = &Tally{}
+	}
+	return s[lot]
+}
+
+// Lots returns the lots in order.
+func (s Sums) Lots() []Lot { return slices.SortedFunc(maps.Keys(s), Lot.Compare) }

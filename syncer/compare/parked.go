@@ -9,9 +9,9 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/apply"
 	"dibs/syncer/parking"
 	"dibs/syncer/tables"
-	"dibs/syncer/writer"
 
 	"gorm.io/gorm"
 )
@@ -113,12 +113,12 @@ func (r *repair) retryParked(ctx context.Context, givesUp bool) error {
 			one := &parked[i]
 			var err error
 			if !one.Written {
-				err = writer.Write(ctx, r.c.db, one.Event)
+				err = apply.Write(ctx, r.c.db, one.Event)
 			}
 			switch {
 			case err == nil:
 				written = append(written, *one)
-			case writer.FailureOf(err) == sqlstore.FailureData || writer.FailureOf(err) == sqlstore.FailureDuplicate:
+			case apply.FailureOf(err) == sqlstore.FailureData || apply.FailureOf(err) == sqlstore.FailureDuplicate:
 				refused = append(refused, *one)
 			default:
 				return err

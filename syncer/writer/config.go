@@ -10,7 +10,6 @@ import (
 	"dibs/internal/tracing"
 	"dibs/models"
 
-	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 )
@@ -26,8 +25,7 @@ const (
 const (
 	// entriesMax bounds a flush, and the entries that wait for the next
 	// one. A flush locks as many rows for tens of milliseconds.
-	entriesMax   = 10_000
-	flushTimeout = 30 * time.Second // of one attempt at a transaction
+	entriesMax = 10_000
 
 	// A flush writes a row of stock_flushes per lot, and
 	// the next one waits this long for each. So there
@@ -97,20 +95,4 @@ func (c Config) Validate() error {
 		return fmt.Errorf("writer: %w: FlushInterval must be 1ms to 1m", sqlstore.ErrConfig)
 	}
 	return nil
-}
-
-// tuning is what only tests set.
-type tuning struct {
-	partitions   int
-	clock        clockwork.Clock
-	flushTimeout time.Duration
-}
-
-func defaultTuning() tuning {
-	return tuning{partitions: 1, clock: clockwork.NewRealClock(), flushTimeout: flushTimeout}
-}
-
-func (t tuning) of(partitions int) tuning {
-	t.partitions = partitions
-	return t
 }

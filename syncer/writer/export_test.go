@@ -16,11 +16,10 @@ func NewTuned(cfg Config, how Tuning) (*Writer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	t := defaultTuning()
-	if how.Clock != nil {
-		t.clock = how.Clock
+	if how.Clock == nil {
+		how.Clock = clockwork.NewRealClock()
 	}
-	w := unstarted(cfg, t)
+	w := unstarted(cfg, how.Clock)
 	w.steps.Observe(how.Step)
 	w.start()
 	return w, nil

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
 	"dibs/models"
 	"dibs/syncer/adder"
+	"dibs/syncer/apply"
 	"dibs/syncer/offset"
 
+	"github.com/jonboulle/clockwork"
 	"gorm.io/gorm"
 )
 
@@ -24,11 +27,12 @@ var ErrClosed = errors.New("writer: closed")
 // one transaction. A partition has one reader at a time
 // in a process. Any number of processes may write.
 type Writer struct {
-	*store
-
 	cfg     Config
+	clock   clockwork.Clock
+	steps   steps.Steps
 	metrics *metrics
 	adder   *adder.Adder
+	store   *apply.Store
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -42,6 +46,9 @@ type Writer struct {
 	checkAt   time.Time // when to compare offsets; likewise
 	flushing  atomic.Pointer[time.Time]
 	flushed   struct{ events, units atomic.Int64 } // since the start
+
+	mu     sync.Mutex
+	locked map[adder.Lot]bool // lots whose sums wait
 }
 
 // New checks cfg and starts a writer; Close
@@ -51,18 +58,18 @@ func New(cfg Config) (*Writer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := unstarted(cfg, defaultTuning())
+	w := unstarted(cfg, clockwork.NewRealClock())
 	w.start()
 	return w, nil
 }
 
-func unstarted(cfg Config, t tuning) *Writer {
+func unstarted(cfg Config, clock clockwork.Clock) *Writer {
 	w := &Writer{
-		store: newStore(cfg.DB, t.of(cfg.Partitions)), cfg: cfg,
-		adder:   adder.New(cfg.Partitions, entriesMax, t.clock.Now),
-		closing: make(chan struct{}), stopped: make(chan struct{}),
+		cfg: cfg, clock: clock, adder: adder.New(cfg.Partitions, entriesMax, clock.Now),
+		closing: make(chan struct{}), stopped: make(chan struct{}), locked: make(map[adder.Lot]bool),
 	}
-	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, w.lockedLots)
+	w.store = apply.New(cfg.DB, cfg.Partitions, clock, &w.steps)
+	w.metrics = newMetrics(cfg.Registerer, w.oldestAge, func() int { return len(w.lockedLots()) })
 	return w
 }
 
@@ -78,7 +85,7 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	if w.isClosing() {
 		return 0, at, ErrClosed
 	}
-	at, err = offset.ReadOrCreate(ctx, w.db, partition)
+	at, err = offset.ReadOrCreate(ctx, w.cfg.DB, partition)
 	if err != nil {
 		return 0, at, err
 	}
@@ -102,12 +109,12 @@ func (w *Writer) Add(read *models.StreamRead) error { return w.adder.Add(read) }
 // Positions returns recent offsets of a stream,
 // newest first. Redis may have lost some.
 func (w *Writer) Positions(ctx context.Context, partition int) ([]models.Offset, error) {
-	return offset.Positions(ctx, w.db, partition)
+	return offset.Positions(ctx, w.cfg.DB, partition)
 }
 
 // Move is offset.Move.
 func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
-	return offset.Move(ctx, w.db, w.clock.Now(), partition, from, to, func(*gorm.DB) error { return nil })
+	return offset.Move(ctx, w.cfg.DB, w.clock.Now(), partition, from, to, func(*gorm.DB) error { return nil })
 }
 
 func (w *Writer) isClosing() bool {
@@ -162,9 +169,9 @@ func (w *Writer) endMoved(ctx context.Context) {
 	for i := range empty {
 		partitions[i] = empty[i].Partition
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.flushTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apply.Timeout)
 	defer cancel()
-	offsets, err := offset.Read(ctx, w.db, partitions...)
+	offsets, err := offset.Read(ctx, w.cfg.DB, partitions...)
 	if err != nil {
 		return // MySQL is away: the next check or flush reports it
 	}

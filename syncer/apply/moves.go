@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ func (a *application) applyMoves(rows []*models.RawEvent) error {
 			apply = a.debited
 		}
 		if a.isSold(&r.Event) {
-			a.known++
+			a.Known++
 			continue
 		}
 		isNew, err := apply(&r.Event)
@@ -28,7 +28,7 @@ func (a *application) applyMoves(rows []*models.RawEvent) error {
 		case isNew:
 			a.moves = append(a.moves, r)
 		default:
-			a.known++
+			a.Known++
 		}
 	}
 	return nil
@@ -46,7 +46,7 @@ func (a *application) isSold(e *models.Event) bool {
 }
 
 func (a *application) isRecovering(lot adder.Lot) bool {
-	return slices.ContainsFunc(a.b.streams, func(s adder.Taken) bool {
+	return slices.ContainsFunc(a.b.Streams, func(s adder.Taken) bool {
 		return s.From.State == models.PartitionRecovering && s.Sums[lot] != nil
 	})
 }

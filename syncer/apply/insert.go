@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"fmt"
@@ -114,7 +114,7 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 				ID: r.ID, CampaignID: r.CampaignID, Shard: r.Shard, Seq: r.Seq, UserID: r.UserID, Quantity: r.Quantity,
 			}
 		case k.IsOf(&r.Event):
-			a.known++
+			a.Known++
 		default:
 			a.park(r, parkedID, fmt.Sprintf("a different claim has this id: seq %d of %s", k.Seq, k.CampaignID))
 		}

@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"slices"
@@ -19,8 +19,8 @@ const lateHoldMs = 30_000
 // scans no claims until the commit. A cursor that was not due becomes
 // due with the first of the claims.
 func (a *application) lockHolds() error {
-	lots := slices.DeleteFunc(sortedLots(a.b.sums), func(lot adder.Lot) bool {
-		return a.lots[lot].HoldForMs == 0 || a.b.sums[lot].Claims == 0
+	lots := slices.DeleteFunc(a.b.Sums.Lots(), func(lot adder.Lot) bool {
+		return a.lots[lot].HoldForMs == 0 || a.b.Sums[lot].Claims == 0
 	})
 	a.heldUpto = make(map[adder.Lot]int64, len(lots))
 	if len(lots) == 0 {
@@ -29,7 +29,7 @@ func (a *application) lockHolds() error {
 	var cursors []models.HoldCursor
 	these := a.tx.Session(&gorm.Session{NewDB: true})
 	for _, lot := range lots {
-		due := a.b.sums[lot].FirstMs + a.lots[lot].HoldForMs
+		due := a.b.Sums[lot].FirstMs + a.lots[lot].HoldForMs
 		cursors = append(cursors, models.HoldCursor{CampaignID: lot.CampaignID, Shard: lot.Shard, DueMs: &due})
 		these = these.Or("campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard)
 	}
@@ -64,7 +64,7 @@ func (a *application) putDues() error {
 	for _, r := range a.written {
 		lot := adder.LotOf(&r.Event)
 		upto, isHeld := a.heldUpto[lot]
-		if isHeld && (r.Seq <= upto || len(a.b.streams) == 0 || a.isRecovering(lot)) {
+		if isHeld && (r.Seq <= upto || len(a.b.Streams) == 0 || a.isRecovering(lot)) {
 			dues = append(dues, models.HoldDue{ClaimID: r.ID, DueMs: max(least, r.At.UnixMilli()+a.lots[lot].HoldForMs)})
 		}
 	}

@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"maps"
@@ -41,7 +41,7 @@ func (a *application) dropEarlier() error {
 			made = append(made, e)
 		}
 	}
-	for _, r := range a.b.rows {
+	for _, r := range a.b.Rows {
 		if r.IsMove() && r.MadeMs > 0 {
 			made = append(made, r)
 		}

@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"fmt"
@@ -17,24 +17,25 @@ const (
 	parkedPacket          = "packet_taken"     // its packet can't be assigned to its claim
 )
 
-type parkedRow struct {
+// Parked is an event that can never be written.
+type Parked struct {
 	models.ParkedEvent
 
-	kind string
+	Kind string
 }
 
 // park takes a row that can never be written out
 // of the batch. Its entry counts as applied.
 func (a *application) park(r *models.RawEvent, kind, reason string) {
-	a.parked = append(a.parked, parkedRow{parking.Row(r, reason), kind})
+	a.Parked = append(a.Parked, Parked{parking.Row(r, reason), kind})
 }
 
 func (a *application) insertParked() error {
-	for i := range a.parked {
+	for i := range a.Parked {
 		if a.b.whole {
-			return sqlstore.Final(fmt.Errorf("%w: %s: %s", errRefused, a.parked[i].ID, a.parked[i].Reason))
+			return sqlstore.Final(fmt.Errorf("%w: %s: %s", errRefused, a.Parked[i].ID, a.Parked[i].Reason))
 		}
-		if err := parking.Put(a.tx, &a.parked[i].ParkedEvent, a.clock.Now()); err != nil {
+		if err := parking.Put(a.tx, &a.Parked[i].ParkedEvent, a.clock.Now()); err != nil {
 			return err
 		}
 	}

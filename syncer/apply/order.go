@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"maps"
@@ -13,7 +13,7 @@ import (
 // a partition recovers, or were parked.
 func (a *application) noteOrder() error {
 	isRecovering := func(s adder.Taken) bool { return s.From.State == models.PartitionRecovering }
-	if len(a.b.streams) > 0 && !slices.ContainsFunc(a.b.streams, isRecovering) {
+	if len(a.b.Streams) > 0 && !slices.ContainsFunc(a.b.Streams, isRecovering) {
 		return nil
 	}
 	written := make(map[adder.Lot][]int64)
@@ -21,7 +21,7 @@ func (a *application) noteOrder() error {
 		lot := adder.LotOf(&r.Event)
 		written[lot] = append(written[lot], r.Seq)
 	}
-	for _, lot := range slices.SortedFunc(maps.Keys(written), compareLots) {
+	for _, lot := range slices.SortedFunc(maps.Keys(written), adder.Lot.Compare) {
 		if err := a.noteOrderOf(lot, written[lot]); err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (a *application) noteOrderOf(lot adder.Lot, written []int64) error {
 	switch {
 	case a.isRecovering(lot): // these are later than all claims that had rows
 		among = among.Where("seq >= ?", slices.Min(written))
-	case len(a.b.streams) == 0:
+	case len(a.b.Streams) == 0:
 		among = among.Where("seq IN ?", written)
 	default:
 		return nil

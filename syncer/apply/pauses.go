@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"dibs/internal/audit"

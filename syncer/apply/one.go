@@ -1,28 +1,33 @@
-package writer
+package apply
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"dibs/internal/sqlstore"
+	"dibs/internal/steps"
 	"dibs/models"
 
+	"github.com/jonboulle/clockwork"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
 
 // errRefused reports that MySQL refused a row of an all-or-nothing write.
-var errRefused = errors.New("writer: MySQL refuses a claim")
+var errRefused = errors.New("apply: MySQL refuses a claim")
 
 // Write writes events that are in no stream,
 // all or none. Errors: see FailureOf.
 func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
-	rows := rowsOf(events)
-	s := newStore(db, defaultTuning())
+	b, err := Of(events...)
+	if err != nil {
+		return err
+	}
+	b.whole = true
+	s := New(db, 1, clockwork.NewRealClock(), &steps.Steps{})
 	return sqlstore.Retry(ctx, func() error {
-		_, err := s.apply(ctx, &batch{rows: rows, sums: sumOf(rows), whole: true})
+		_, err := s.Apply(ctx, b)
 		return err
 	})
 }
@@ -38,7 +43,7 @@ func (a *application) refuseDiscarded() error {
 		Discarded bool
 	}
 	err := a.tx.Table("parked_events").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
-		Select("id, discarded_at IS NOT NULL AS discarded").Where("id IN ?", idsOf(a.b.rows)).Find(&parked).Error
+		Select("id, discarded_at IS NOT NULL AS discarded").Where("id IN ?", idsOf(a.b.Rows)).Find(&parked).Error
 	if err != nil {
 		return err
 	}
@@ -48,15 +53,6 @@ func (a *application) refuseDiscarded() error {
 		}
 	}
 	return nil
-}
-
-func rowsOf(events []models.Event) []*models.RawEvent {
-	rows := make([]*models.RawEvent, len(events))
-	for i := range events {
-		rows[i] = &models.RawEvent{Event: events[i]}
-	}
-	slices.SortFunc(rows, byID)
-	return rows
 }
 
 // FailureOf classifies an error of a write. A

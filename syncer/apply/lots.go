@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"slices"
@@ -35,8 +35,8 @@ func (a *application) countBefore() error {
 		written[r] = true
 	}
 	a.loads = make(map[*models.RawEvent]position, len(loaded))
-	for i := range a.b.streams {
-		for _, read := range a.b.streams[i].Reads {
+	for i := range a.b.Streams {
+		for _, read := range a.b.Streams[i].Reads {
 			for j := range read.Events {
 				e := &read.Events[j]
 				lot := adder.LotOf(&e.Event)

@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ func (a *application) drop(rows []*models.RawEvent) error {
 			return err
 		}
 	}
-	a.dropped += len(rows)
+	a.Dropped += len(rows)
 	return nil
 }
 
@@ -92,10 +92,8 @@ func (a *application) freeBut(lot adder.Lot) int64 {
 			free += packets
 		}
 	}
-	for i := range a.released {
-		if a.released[i].LotID == lot.ID() {
-			free -= a.released[i].Units
-		}
+	if released := a.released[lot]; released != nil {
+		free += released.Units
 	}
 	for _, r := range a.written {
 		if adder.LotOf(&r.Event) == lot && !r.IsAwaited() {

@@ -1,4 +1,4 @@
-package writer
+package apply
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/syncer/adder"
 	"dibs/syncer/tables"
 
 	"gorm.io/gorm/clause"
@@ -43,7 +44,7 @@ func (a *application) decide() error {
 func (a *application) book(e *models.RawEvent) {
 	a.booked = append(a.booked, e.Event)
 	if e.Type == models.EventClaimReleased {
-		a.released = addRelease(a.released, e)
+		a.released.Of(adder.LotOf(&e.Event)).Merge(&adder.Tally{Units: e.Quantity, Claims: 1})
 	}
 }
 
@@ -213,16 +214,4 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 		return false, nil
 	}
 	return true, a.reload(e.LotID())
-}
-
-func addRelease(deltas []delta, e *models.RawEvent) []delta {
-	id := e.LotID()
-	at := slices.IndexFunc(deltas, func(d delta) bool { return d.LotID == id })
-	if at < 0 {
-		at = len(deltas)
-		deltas = append(deltas, delta{LotID: id})
-	}
-	deltas[at].Units -= e.Quantity
-	deltas[at].Released++
-	return deltas
 }

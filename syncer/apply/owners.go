@@ -1,20 +1,18 @@
-package writer
+package apply
 
 import (
-	"context"
 	"errors"
 
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
 
-	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
 
 // errPacketTaken reports a packet that the claim can't have: it is
 // missing, taken, returned to its sender, or of another amount.
-var errPacketTaken = errors.New("writer: packet cannot be taken")
+var errPacketTaken = errors.New("apply: packet cannot be taken")
 
 // The claims lead the join, so that only their
 // packets are locked. An owner is set once.
@@ -26,16 +24,6 @@ const (
 		" WHERE packets.campaign_id = c.campaign_id AND packets.id = c.packet_id" +
 		" AND packets.claim_id IS NULL AND packets.returned_at IS NULL AND packets.amount = c.amount AND c.id IN "
 )
-
-// ownPackets assigns packets to the users
-// of inserted claims, and returns how many.
-func ownPackets(ctx context.Context, tx *gorm.DB, claims []any) (int64, error) {
-	query := setOwnersMySQL
-	if tx.Name() == migrations.SQLite {
-		query = setOwnersSQLite
-	}
-	return sqlstore.Exec(ctx, tx, query+sqlstore.Marks(len(claims)), claims...)
-}
 
 // setOwners assigns packets to the inserted claims.
 // A claim that can't have its packet is parked, or dropped if unanswered.
@@ -49,7 +37,11 @@ func (a *application) setOwners() error {
 	if len(ids) == 0 {
 		return nil
 	}
-	set, err := ownPackets(a.ctx, a.tx, ids)
+	query := setOwnersMySQL
+	if a.tx.Name() == migrations.SQLite {
+		query = setOwnersSQLite
+	}
+	set, err := sqlstore.Exec(a.ctx, a.tx, query+sqlstore.Marks(len(ids)), ids...)
 	if err != nil || set == int64(len(ids)) {
 		return err
 	}

@@ -1,12 +1,9 @@
-package writer
+package apply
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,49 +12,57 @@ import (
 	"dibs/models"
 	"dibs/syncer/adder"
 	"dibs/syncer/offset"
+	"dibs/syncer/sums"
 
+	"github.com/jonboulle/clockwork"
 	"gorm.io/gorm"
 )
 
-type store struct {
-	tuning
+// Timeout is how long one attempt at a transaction may take.
+const Timeout = 30 * time.Second
 
+// Store applies batches, one after another. Events that are in no stream
+// may be applied meanwhile.
+type Store struct {
 	db         *gorm.DB
-	steps      steps.Steps
+	partitions int
+	clock      clockwork.Clock
+	steps      *steps.Steps
 	insertRows atomic.Int64  // rows an INSERT; fewer if the server takes smaller packets only
 	positionAt map[int]int64 // by partition, the second of its last position
-
-	mu     sync.Mutex
-	locked map[adder.Lot]bool // lots whose sums wait
 }
 
-func newStore(db *gorm.DB, t tuning) *store {
-	s := &store{tuning: t, db: db, positionAt: make(map[int]int64), locked: make(map[adder.Lot]bool)}
-	if db != nil {
-		s.insertRows.Store(int64(sqlstore.RowsPerInsert(db)))
-	}
+// New returns a store for the streams of so many partitions.
+func New(db *gorm.DB, partitions int, clock clockwork.Clock, at *steps.Steps) *Store {
+	s := &Store{db: db, partitions: partitions, clock: clock, steps: at, positionAt: make(map[int]int64)}
+	s.insertRows.Store(int64(sqlstore.RowsPerInsert(db)))
 	return s
 }
 
-type applied struct {
+// Done is what a transaction did.
+type Done struct {
+	Sums    adder.Sums // of what was written
+	Known   int        // MySQL had these rows
+	Dropped int        // unanswered claims whose units are sold
+	Parked  []Parked
+	Waiting map[adder.Lot]error // lots whose counters wait, and why; nil: they are locked
+
 	written  []*models.RawEvent // claims that were inserted
 	moves    []*models.RawEvent // new halves of moves, and proven debits
-	sums     map[adder.Lot]*adder.Tally
-	known    int // MySQL had these rows
-	dropped  int // unanswered claims whose units are sold
-	parked   []parkedRow
-	released []delta             // by decisions
-	booked   []models.Event      // for the ledger
-	waiting  map[adder.Lot]error // lots whose counters wait, and why; nil: they are locked
+	released adder.Sums         // by decisions
+	booked   []models.Event     // for the ledger
 }
 
+// Events is how many claims and moves have new rows.
+func (d *Done) Events() int { return len(d.written) + len(d.moves) }
+
 type application struct {
-	*store
-	applied
+	*Store
+	Done
 
 	ctx      context.Context //nolint:containedctx // lives as long as the transaction
 	tx       *gorm.DB
-	b        *batch
+	b        *Batch
 	started  time.Time
 	lots     map[adder.Lot]lotRow
 	deleted  map[string]models.Time        // campaigns, by deletions that MySQL had lost
@@ -78,36 +83,36 @@ type lotRow struct {
 	Lost       int64 // units
 }
 
-// apply applies a batch in one transaction. A call
+// Apply applies a batch in one transaction. A call
 // after an unknown commit finds the offsets at the end
 // of the entries. Errors: offset.MovedError, and the database's.
-func (s *store) apply(ctx context.Context, b *batch) (*applied, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.flushTimeout)
+func (s *Store) Apply(ctx context.Context, b *Batch) (*Done, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	a := &application{store: s, ctx: ctx, b: b, started: s.clock.Now()}
+	a := &application{Store: s, ctx: ctx, b: b, started: s.clock.Now()}
 	s.steps.At("begin")
 	err := sqlstore.InTxBrief(ctx, s.db, func(tx *gorm.DB) error {
 		a.tx = tx
 		return a.run()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("writer: flush: %w", err)
+		return nil, fmt.Errorf("apply: %w", err)
 	}
 	maps.Copy(s.positionAt, a.kept)
 	s.steps.At("committed")
-	return &a.applied, nil
+	return &a.Done, nil
 }
 
 // run is the transaction. Lock order: streams, hold cursors, claims,
 // moves, packets, lots, outbox.
 func (a *application) run() error {
-	a.applied = applied{waiting: make(map[adder.Lot]error)}
+	a.Done = Done{Waiting: make(map[adder.Lot]error), released: make(adder.Sums)}
 	var claims, moves []*models.RawEvent
 	for _, step := range []struct {
 		name string
 		run  func() error
 	}{
-		{"offsets", func() error { return offset.Lock(a.tx, stepsOf(a.b.streams...)) }},
+		{"offsets", func() error { return offset.Lock(a.tx, stepsOf(a.b.Streams...)) }},
 		{"outbox", a.readOutbox},
 		{"deletions", a.deleteForgotten},
 		{"definitions", a.define},
@@ -128,12 +133,12 @@ func (a *application) run() error {
 		{"loads", a.countBefore},
 		{"counters", a.moveLots},
 		{"order", a.noteOrder},
-		{"released", func() error { return moveCounters(a.ctx, a.tx, a.released, a.clock.Now()) }},
+		{"released", func() error { return sums.Release(a.ctx, a.tx, a.released, a.clock.Now()) }},
 		{"events of lots", a.applyLots},
 		{"given up", a.giveUp},
 		{"parked claims", a.refuseDiscarded},
 		{"confirmed", a.confirm},
-		{"moved offsets", func() error { return offset.Store(a.ctx, a.tx, stepsOf(a.b.streams...), a.clock.Now()) }},
+		{"moved offsets", func() error { return offset.Store(a.ctx, a.tx, stepsOf(a.b.Streams...), a.clock.Now()) }},
 		{"positions", a.keepPositions},
 	} {
 		if err := step.run(); err != nil {
@@ -158,7 +163,7 @@ func (a *application) keepPositions() error {
 	now := a.clock.Now()
 	a.kept = make(map[int]int64)
 	var due []offset.Step
-	for _, s := range a.b.streams {
+	for _, s := range a.b.Streams {
 		if a.positionAt[s.Partition] != now.Unix() {
 			a.kept[s.Partition] = now.Unix()
 			due = append(due, stepsOf(s)...)
@@ -168,13 +173,13 @@ func (a *application) keepPositions() error {
 }
 
 func (a *application) readLots() error {
-	a.lots = make(map[adder.Lot]lotRow, len(a.b.sums))
-	if len(a.b.sums) == 0 {
+	a.lots = make(map[adder.Lot]lotRow, len(a.b.Sums))
+	if len(a.b.Sums) == 0 {
 		return nil
 	}
 	// by primary key; rows of other shards are ignored
-	ids := make([]string, 0, len(a.b.sums))
-	for lot := range a.b.sums {
+	ids := make([]string, 0, len(a.b.Sums))
+	for lot := range a.b.Sums {
 		ids = append(ids, lot.CampaignID)
 	}
 	var rows []lotRow
@@ -191,45 +196,23 @@ func (a *application) readLots() error {
 }
 
 func (a *application) split() (claims, moves []*models.RawEvent) {
-	claims = make([]*models.RawEvent, 0, len(a.b.rows))
-	for _, r := range a.b.rows {
+	claims = make([]*models.RawEvent, 0, len(a.b.Rows))
+	for _, r := range a.b.Rows {
 		lot, exists := a.lots[adder.LotOf(&r.Event)]
 		switch {
 		case r.Unreadable != "":
 			a.park(r, parkedUnreadable, r.Unreadable)
 		case a.earlier[r], !exists && r.IsMove(): // the units are in no lot
-			a.known++
+			a.Known++
 		case !exists:
 			a.park(r, parkedUnknownCampaign, "no such campaign")
 		case r.IsMove():
 			moves = append(moves, r)
 		case lot.IsArchived:
-			a.known++
+			a.Known++
 		default:
 			claims = append(claims, r)
 		}
 	}
 	return claims, moves
-}
-
-// WriteEvents applies events that are in no stream, as a flush does.
-// Known rows stay as they are, and what MySQL refuses is parked.
-func (w *Writer) WriteEvents(ctx context.Context, events ...models.Event) error {
-	rows := rowsOf(slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !adder.HasRow(&e) }))
-	for _, r := range rows {
-		var err error
-		r.Payload, err = json.Marshal(&r.Event) // in case it is parked
-		if err != nil {
-			return fmt.Errorf("writer: %w", err)
-		}
-	}
-	b := &batch{rows: rows, sums: sumOf(rows)}
-	return sqlstore.Retry(ctx, func() error {
-		done, err := w.apply(ctx, b)
-		if err != nil {
-			return err
-		}
-		w.report(ctx, done)
-		return nil
-	})
 }
