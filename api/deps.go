@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"dibs/api/attempts"
 	"dibs/api/claimed"
 	"dibs/api/claiming"
 	"dibs/api/console"
@@ -12,6 +13,7 @@ import (
 	"dibs/api/console/signin"
 	"dibs/api/live"
 	"dibs/api/operator"
+	"dibs/api/rows"
 	"dibs/internal/softstate"
 	"dibs/lua"
 )
@@ -27,15 +29,15 @@ type Deps struct {
 	Books     live.Books
 	// nil: shards aren't refilled, for servers without sharded campaigns
 	Mover    claiming.Mover
-	Rows     claiming.Rows // nil: claims are answered without waiting for MySQL
+	Rows     rows.Reader // nil: claims are answered without waiting for MySQL
 	Claims   claimed.Claims
 	Resolver claimed.Resolver
 	Applied  claimed.Applied
 	Audit    Audit
 	Groups   operator.Groups
 	Ledger   operator.Ledger
-	Attempts claiming.AttemptCounter // nil: Config.UserRate is per process
-	Console  *ConsoleDeps            // nil: no console
+	Attempts attempts.Counter // nil: Config.UserRate is per process
+	Console  *ConsoleDeps     // nil: no console
 	// Losses receives reports about claims that Redis lost; nil: no reports.
 	Losses claiming.Losses
 	// Ready returns why no claims can be made now, or nil.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"dibs/api/auth"
-	"dibs/api/claiming"
+	"dibs/api/claiming/form"
 	"dibs/api/console"
 	"dibs/api/live"
 	"dibs/api/route"
@@ -48,7 +48,7 @@ func (s *Server) mux(routes []route.Served) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-	all := claiming.FastPath(served["POST "+claiming.Path], routeSlashUserID(served["GET "+userClaimsPath], known))
+	all := form.FastPath(served["POST "+form.Path], routeSlashUserID(served["GET "+userClaimsPath], known))
 	if s.gate.Open() {
 		all = refuseOtherSites(s.cfg.CORSOrigins, all)
 	}

@@ -3,7 +3,7 @@ package api
 import (
 	"dibs/api/auth"
 	"dibs/api/claimed"
-	"dibs/api/claiming"
+	"dibs/api/claiming/form"
 	"dibs/api/live"
 	"dibs/api/operator"
 	"dibs/api/route"
@@ -40,10 +40,10 @@ func (s *Server) routes() []route.Row {
 		on("GET", "/v1/campaigns/{id}/watch", reads|claims, 0, "watch-campaign", watch),
 		on("GET", "/v1/watch", reads, 0, "watch", plain(s.whileAllowed(reads, s.live.GetWatchAll), live.DocumentWatchAll, full)),
 		on("POST", "/v1/watch-tickets", reads|claims, ticketBodyMax, "create-watch-ticket", plain(s.postTicket, documentTicket)),
-		on("POST", claiming.Path, claims|user, claiming.ClaimBodyMax, "claim",
-			plain(claim.PostClaim, claiming.DocumentClaim, wire.ClaimCodes...)),
-		on("GET", claiming.Path, reads|claims, 0, "list-campaign-claims", route.Huma(made.GetCampaignClaims, noCampaign)),
-		on("POST", "/v1/claims:batch", claims|user, claiming.BatchBodyMax, "claim-batch", plain(claim.PostBatch, claiming.DocumentBatch)),
+		on("POST", form.Path, claims|user, form.ClaimBodyMax, "claim",
+			plain(claim.PostClaim, form.DocumentClaim, wire.ClaimCodes...)),
+		on("GET", form.Path, reads|claims, 0, "list-campaign-claims", route.Huma(made.GetCampaignClaims, noCampaign)),
+		on("POST", "/v1/claims:batch", claims|user, form.BatchBodyMax, "claim-batch", plain(claim.PostBatch, form.DocumentBatch)),
 		on("GET", "/v1/claims/{id}", reads|claims|user, 0, "get-claim", route.Huma(made.GetClaim, noClaim)),
 		on("POST", "/v1/claims/{id}/redeem", claims, claimed.BodyMax, "redeem-claim",
 			plain(made.PostRedeem, claimed.DocumentRedeem, noClaim, redeemed, released, parked)),

@@ -23,7 +23,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/auth"
-	"dibs/api/claiming"
+	"dibs/api/claiming/form"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
 	"dibs/internal/testenv"
@@ -211,7 +211,7 @@ func TestServer_BodyOverTheLimitIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	fake := apitest.NewFake(apitest.Coupon("c1", 10))
 	r := run(t, fake, api.Config{})
-	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": claiming.BatchBodyMax, "/v1/campaigns": 1 << 20} {
+	for path, limit := range map[string]int{"/v1/campaigns/c1/claims": 4 << 10, "/v1/claims:batch": form.BatchBodyMax, "/v1/campaigns": 1 << 20} {
 		for _, size := range []string{
 			fmt.Sprintf("Content-Length: %d\r\n\r\n", 1<<30),
 			"Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n", 2*limit) + strings.Repeat(" ", 2*limit),

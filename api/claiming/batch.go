@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"dibs/api/claiming/form"
 	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/internal/caller"
@@ -16,9 +17,13 @@ import (
 	"dibs/models"
 )
 
-// replayedClaimsHeader marks a batch's replayed claims if only some
-// are replays.
-const replayedClaimsHeader = "Idempotent-Replayed-Claims"
+// batchClaim is a claim of a batch, on its way.
+type batchClaim struct {
+	form.BatchClaim
+
+	lane   *lane            // nil if the campaign wasn't found
+	ticket *coalesce.Ticket // nil if refused before sending
+}
 
 // PostBatch is POST /v1/claims:batch.
 func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
@@ -27,19 +32,22 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	if p := wire.NoIdempotencyKey(r.Header, "must be left out: each claim of a batch has an idempotency_key of its own"); p != nil {
 		return p.Write(w)
 	}
-	if p := wire.ReadBody(r, buf, BatchBodyMax); p != nil {
+	if p := wire.ReadBody(r, buf, form.BatchBodyMax); p != nil {
 		return p.Write(w)
 	}
 	who := caller.Of(r.Context())
-	claims, p := decodeBatch(buf.Bytes(), who.User)
+	sent, p := form.DecodeBatch(buf.Bytes(), who.User)
 	if p != nil {
 		return p.Write(w)
 	}
-	for i := range claims {
-		if c := &claims[i]; c.refused == nil && !who.MayActFor(c.UserID) {
-			c.refused = wire.NotYours(who.User)
+	claims := make([]batchClaim, len(sent))
+	for i := range sent {
+		c := &claims[i]
+		c.BatchClaim = sent[i]
+		if c.Refused == nil && !who.MayActFor(c.UserID) {
+			c.Refused = wire.NotYours(who.User)
 		}
-		claims[i].Subjects = claims[i].Subjects.Hide(s.cfg.SubjectSecret)
+		c.Subjects = c.Subjects.Hide(s.cfg.SubjectSecret)
 	}
 	start := s.cfg.Clock()
 	s.claimAll(r.Context(), claims)
@@ -52,10 +60,10 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	case bytes.IndexByte(replays, '0') < 0:
 		wire.SetReplayed(h)
 	default:
-		h[replayedClaimsHeader] = []string{string(replays)}
+		h[form.ReplayedClaims] = []string{string(replays)}
 	}
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body) // a disconnected client retries with its keys
+	_, _ = w.Write(body) //nolint:gosec // JSON; a disconnected client retries with its keys
 	return http.StatusOK
 }
 
@@ -93,7 +101,7 @@ func (s *Routes) claimAll(ctx context.Context, claims []batchClaim) {
 	w.Wait()
 	sent := sentBy(parts)
 	s.waitForRefills(ctx, sent)
-	s.rows.await(ctx, sent)
+	s.awaitRows(ctx, sent)
 }
 
 func byCampaign(claims []batchClaim) []batchPart {
@@ -101,7 +109,7 @@ func byCampaign(claims []batchClaim) []batchPart {
 	indexes := make(map[string]int)
 	for i := range claims {
 		c := &claims[i]
-		if c.refused != nil {
+		if c.Refused != nil {
 			continue
 		}
 		at, ok := indexes[c.CampaignID]
@@ -149,17 +157,17 @@ func (s *Routes) admit(ctx context.Context, part *batchPart, w *coalesce.Caller)
 		unknown = s.refuseUnknown(ctx, part.campaignID, part.err)
 	}
 	for _, c := range part.claims {
-		c.refused = unknown
+		c.Refused = unknown
 		if unknown != nil {
 			continue
 		}
 		c.lane = part.lane
 		req := lua.ClaimRequest{UserID: c.UserID, Quantity: c.Quantity, Key: c.IdempotencyKey, Subjects: c.Subjects}
-		c.refused = part.lane.admit(s, &req, now)
-		if c.refused == nil && req.Key == "" {
-			c.refused = part.shard.refuse(req.Quantity, now)
+		c.Refused = part.lane.admit(s, &req, now)
+		if c.Refused == nil && req.Key == "" {
+			c.Refused = part.shard.refuse(req.Quantity, now)
 		}
-		if c.refused == nil {
+		if c.Refused == nil {
 			c.ticket = w.Add(req)
 			part.tickets = append(part.tickets, c.ticket)
 		}
@@ -176,11 +184,11 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Durati
 			out = append(out, ',')
 		}
 		c := &claims[i]
-		if c.refused == nil {
-			c.refused = c.lane.nameLimit(refusalOf(c.ticket))
+		if c.Refused == nil {
+			c.Refused = c.lane.nameLimit(form.Refusal(c.ticket))
 		}
 		s.count(c, took)
-		if p := c.refused; p != nil {
+		if p := c.Refused; p != nil {
 			out = strconv.AppendInt(append(out, `{"status":`...), int64(p.GetStatus()), 10)
 			out = append(p.Append(append(out, `,"problem":`...)), '}')
 			continue
@@ -192,17 +200,17 @@ func (s *Routes) appendResults(out []byte, claims []batchClaim, took time.Durati
 			}
 			replays[i] = '1'
 		}
-		out = append(appendClaim(append(out, `{"status":201,"claim":`...), &reply.Claim), '}')
+		out = append(form.AppendClaim(append(out, `{"status":201,"claim":`...), &reply.Claim), '}')
 	}
 	return append(out, `]}`...), replays
 }
 
 func (s *Routes) count(c *batchClaim, took time.Duration) {
 	var reply *lua.ClaimReply
-	if c.refused == nil {
+	if c.Refused == nil {
 		reply = &c.ticket.Reply
 	}
-	outcome := outcomeOf(reply, c.refused)
+	outcome := outcomeOf(reply, c.Refused)
 	s.metrics.count(outcome)
 	if c.lane != nil {
 		c.lane.tally.count(outcome, took)

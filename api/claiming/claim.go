@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"dibs/api/claiming/form"
 	"dibs/api/wire"
 	"dibs/internal/caller"
 	"dibs/lua"
@@ -17,7 +18,7 @@ import (
 func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	buf := wire.GetBuffer()
 	defer wire.PutBuffer(buf)
-	campaignID := campaignOf(r)
+	campaignID := form.CampaignOf(r)
 	req, p := readClaim(r, campaignID, buf)
 	var reply lua.ClaimReply
 	if p == nil {
@@ -36,7 +37,7 @@ func (s *Routes) PostClaim(w http.ResponseWriter, r *http.Request) int {
 	buf.Reset()
 	w.WriteHeader(http.StatusCreated)
 	// a disconnected client retries with its key
-	_, _ = w.Write(appendClaim(buf.AvailableBuffer(), &reply.Claim))
+	_, _ = w.Write(form.AppendClaim(buf.AvailableBuffer(), &reply.Claim))
 	return http.StatusCreated
 }
 
@@ -49,12 +50,12 @@ func readClaim(r *http.Request, campaignID string, buf *bytes.Buffer) (req lua.C
 	if p != nil {
 		return req, p
 	}
-	p = wire.ReadBody(r, buf, ClaimBodyMax)
+	p = wire.ReadBody(r, buf, form.ClaimBodyMax)
 	if p != nil {
 		return req, p
 	}
 	who := caller.Of(r.Context())
-	body, p := decodeClaim(buf.Bytes(), who.User)
+	body, p := form.DecodeClaim(buf.Bytes(), who.User)
 	if p == nil && !who.MayActFor(body.UserID) {
 		p = wire.NotYours(who.User)
 	}
@@ -75,7 +76,7 @@ func (s *Routes) claim(ctx context.Context, campaignID string, req lua.ClaimRequ
 		return lua.ClaimReply{}, p
 	}
 	t := s.send(ctx, l, req)
-	p := l.nameLimit(refusalOf(&t))
+	p := l.nameLimit(form.Refusal(&t))
 	l.tally.count(outcomeOf(&t.Reply, p), s.cfg.Clock().Sub(now))
 	return t.Reply, p
 }

@@ -2,9 +2,14 @@ package claiming
 
 import (
 	"context"
+	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
+	"dibs/api/breaker"
+	"dibs/api/coalesce"
+	"dibs/api/rows"
 	"dibs/api/wire"
 	"dibs/api/workers"
 	"dibs/lua"
@@ -12,31 +17,11 @@ import (
 )
 
 // Internals that external tests may use.
-var (
-	AppendClaim = appendClaim
-	CodeOf      = codeOf
-	CampaignOf  = campaignOf
-)
-
 const (
-	CodesMax    = codesMax
-	SoldOutFor  = soldOutFor
-	LookupsMax  = lookupsMax
-	MaxExchange = maxExchange
+	CodesMax   = codesMax
+	SoldOutFor = soldOutFor
+	LookupsMax = lookupsMax
 )
-
-// RequestFields are the decoded fields, by the schema that describes them.
-func RequestFields() map[string][]string {
-	all := map[string][]string{}
-	for schema, fields := range map[string][]wire.Field{
-		"NewClaim": new(claimBody).fields(), "NewClaims": new(batchBody).fields(), "NewClaimOfBatch": new(batchClaim).fields(),
-	} {
-		for _, f := range fields {
-			all[schema] = append(all[schema], f.Name)
-		}
-	}
-	return all
-}
 
 type SoldOut struct{ s soldOut }
 
@@ -67,21 +52,23 @@ func (s *Routes) Campaigns() int {
 	return len(s.lanes.byID)
 }
 
-// UserLimiter reports whether a user may claim now, in a process that
-// may share its counts with others.
-func UserLimiter(perSecond float64, shared AttemptCounter) (users func(userID string) bool, stop func(ctx context.Context) error) {
-	var group workers.Group
-	u := newUserLimiter(&Config{UserRate: perSecond, Attempts: shared, Workers: &group, Clock: time.Now})
-	return func(userID string) bool { return u.refuse(userID, time.Now()) == nil }, group.Stop
-}
-
-// RefusedWhileRowsAreFull is the refusal of a claim while rowsMax
+// RefusedWhileRowsAreFull is the refusal of a claim while rows.Max
 // others wait.
-func RefusedWhileRowsAreFull(known Rows) wire.Code {
-	cfg := Config{Rows: known, Clock: time.Now}
+func RefusedWhileRowsAreFull(ctx context.Context, known rows.Reader) wire.Code {
+	cfg := Config{Rows: known, Workers: &workers.Group{}, Clock: time.Now}
 	s := New(cfg)
-	for i := range rowsMax {
-		s.rows.waiting[strconv.Itoa(i)] = &row{}
+	waiting := make([]rows.Claim, rows.Max)
+	for i := range waiting {
+		reply := lua.ClaimReply{Outcome: models.OutcomeClaimed, Claim: models.Claim{ID: strconv.Itoa(i)}}
+		waiting[i].Ticket = &coalesce.Ticket{Answer: coalesce.Answer{Reply: reply}}
 	}
-	return newLane(&cfg, s.metrics, lua.Meta{ID: "c"}, &breaker{}).admit(s, &lua.ClaimRequest{Quantity: 1}, time.Now()).Code
+	ctx, cancel := context.WithCancel(ctx)
+	var waiters sync.WaitGroup
+	waiters.Go(func() { s.rows.Await(ctx, waiting, nil) })
+	defer waiters.Wait()
+	defer cancel()
+	for !s.rows.IsFull() {
+		runtime.Gosched()
+	}
+	return newLane(&cfg, s.metrics, lua.Meta{ID: "c"}, &breaker.Breaker{}).admit(s, &lua.ClaimRequest{Quantity: 1}, time.Now()).Code
 }

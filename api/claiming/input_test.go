@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"dibs/api"
-	"dibs/api/claiming"
+	"dibs/api/claiming/form"
+	"dibs/api/wire"
 	"dibs/internal/apitest"
 	"dibs/models"
 )
@@ -61,7 +62,7 @@ func TestBadBatches(t *testing.T) {
 		{"1,001 claims", many(1001), 422, "invalid", "claims"},
 		{"truncated", `{"claims":[` + good, 400, "malformed", ""},
 		{"broken inside a claim", `{"claims":[` + good + `,{"campaign_id":}]}`, 400, "malformed", ""},
-		{"too large", `{"claims":[` + strings.Repeat(" ", claiming.BatchBodyMax) + `]}`, 413, "too_large", ""},
+		{"too large", `{"claims":[` + strings.Repeat(" ", form.BatchBodyMax) + `]}`, 413, "too_large", ""},
 	} {
 		p := apitest.Refused(t, c.status, c.code, h, "POST", "/v1/claims:batch", c.body)
 		require.Equal(t, c.field, p.Field, c.name)
@@ -104,11 +105,21 @@ func TestAppendClaim_IsEncodingJSON(t *testing.T) {
 		}
 		want, err := json.Marshal(c)
 		require.NoError(t, err)
-		require.Equal(t, string(want), string(claiming.AppendClaim(nil, &c)))
+		require.Equal(t, string(want), string(form.AppendClaim(nil, &c)))
 	})
 }
 
 func TestOpenAPI_RequestsOfClaimsNameEveryFieldThatIsDecoded(t *testing.T) {
 	t.Parallel()
-	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}), claiming.RequestFields())
+	all := map[string][]string{}
+	for schema, fields := range map[string][]wire.Field{
+		"NewClaim":        new(form.ClaimBody).Fields(),
+		"NewClaims":       new(form.BatchBody).Fields(),
+		"NewClaimOfBatch": new(form.BatchClaim).Fields(),
+	} {
+		for _, f := range fields {
+			all[schema] = append(all[schema], f.Name)
+		}
+	}
+	apitest.RequireFields(t, apitest.NewServer(t, apitest.NewFake(), api.Config{}), all)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
+	"dibs/api/breaker"
+	"dibs/api/claiming/form"
 	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/lua"
@@ -28,7 +30,7 @@ type lane struct {
 	metrics   *metrics
 	meta      lua.Meta
 	coalescer *coalesce.Coalescer
-	breaker   *breaker
+	breaker   *breaker.Breaker
 	soldOut   soldOut
 	pace      pace // of a shard
 	latest    latest
@@ -44,10 +46,10 @@ type lane struct {
 	forget func() // drops all lanes of the campaign, which doesn't exist any more
 }
 
-func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker) *lane {
+func newLane(cfg *Config, m *metrics, meta lua.Meta, b *breaker.Breaker) *lane {
 	l := &lane{cfg: cfg, metrics: m, meta: meta, breaker: b, logSome: rate.Sometimes{Interval: time.Second}}
 	l.coalescer = coalesce.New(coalesce.Config{
-		Call: l.call, Refuse: b.refusal, Group: cfg.Workers, PerCall: cfg.ClaimsPerCall, InFlight: cfg.ClaimsInFlight, QueueMax: queueMax,
+		Call: l.call, Refuse: b.Refusal, Group: cfg.Workers, PerCall: cfg.ClaimsPerCall, InFlight: cfg.ClaimsInFlight, QueueMax: queueMax,
 		WaitMax: cfg.QueueWait, Clock: cfg.Clock, Metrics: m.coalescers, Tracer: cfg.Tracer, CampaignID: meta.ID,
 	})
 	return l
@@ -61,9 +63,9 @@ func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Prob
 		return wire.Invalid("quantity", "must be 1 in a packet campaign")
 	}
 	if by := l.meta.ShardBy; by != "" && req.Subjects[by] == "" {
-		return lacks(by)
+		return form.Lacks(by)
 	}
-	if p := s.users.refuse(req.UserID, now); p != nil {
+	if p := s.users.Refuse(req.UserID, now); p != nil {
 		return p
 	}
 	if req.Key == "" {
@@ -73,7 +75,7 @@ func (l *lane) admit(s *Routes, req *lua.ClaimRequest, now time.Time) *wire.Prob
 	}
 	var err error
 	req.ID, err = uuid.NewV7()
-	if err != nil || s.rows.isFull() {
+	if err != nil || s.rows.IsFull() {
 		return wire.Refuse(wire.CodeUnavailable)
 	}
 	return nil
@@ -101,7 +103,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 		})
 		return nil, err
 	}
-	if l.cfg.Rows == nil { // see rows.leave
+	if l.cfg.Rows == nil { // see awaitRows
 		l.latest.advance(view.Position)
 	}
 	if l.meta.IsShard() {
@@ -122,7 +124,7 @@ func (l *lane) call(reqs []lua.ClaimRequest) ([]lua.ClaimReply, error) {
 func (l *lane) send(reqs []lua.ClaimRequest) ([]lua.ClaimReply, lua.CampaignView, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.CallTimeout)
 	defer cancel()
-	defer l.breaker.watch(l.meta.ID)()
+	defer l.breaker.Watch(l.meta.ID)()
 	return l.cfg.Claimer.ClaimAfter(ctx, l.meta, l.latest.position(), reqs)
 }
 

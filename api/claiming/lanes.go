@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
+	"dibs/api/breaker"
 	"dibs/lua"
 	"dibs/models"
 )
@@ -39,7 +40,7 @@ type lanes struct {
 	lookups *semaphore.Weighted // running look-ups
 	flights singleflight.Group
 
-	breakers breakers
+	breakers *breaker.Breakers
 	mu       sync.RWMutex
 	byID     map[string]*lane
 	swept    time.Time
@@ -49,7 +50,7 @@ func newLanes(cfg Config, m *metrics) *lanes {
 	return &lanes{
 		cfg: cfg, metrics: m, campaignsMax: campaignsMax, campaignIdle: campaignIdle,
 		lookups: semaphore.NewWeighted(lookupsMax), byID: make(map[string]*lane), swept: cfg.Clock(),
-		breakers: breakers{states: cfg.States, group: cfg.Workers},
+		breakers: breaker.New(cfg.States, cfg.Workers),
 	}
 }
 
@@ -133,7 +134,7 @@ func knownOf(c *models.Campaign) lua.Position {
 }
 
 func (ls *lanes) add(meta lua.Meta) *lane {
-	l := newLane(&ls.cfg, ls.metrics, meta, ls.breakers.of(meta.Partition))
+	l := newLane(&ls.cfg, ls.metrics, meta, ls.breakers.Of(meta.Partition))
 	l.forget = func() { ls.forget(meta.CampaignID()) }
 	now := ls.cfg.Clock()
 	l.used.Store(now.UnixNano())

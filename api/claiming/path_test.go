@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"dibs/api/claiming/form"
 
-	"dibs/api/claiming"
+	"github.com/stretchr/testify/require"
 )
 
 const claimPattern = "POST /v1/campaigns/{id}/claims"
@@ -18,13 +18,13 @@ const claimPattern = "POST /v1/campaigns/{id}/claims"
 // ServeMux alone, or behind the fast path.
 func routed(t *testing.T, r *http.Request, fast bool) (handler, campaign string) {
 	t.Helper()
-	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", claiming.CampaignOf(r) }
+	claim := func(_ http.ResponseWriter, r *http.Request) { handler, campaign = "claim", form.CampaignOf(r) }
 	mux := http.NewServeMux()
 	mux.HandleFunc(claimPattern, claim)
 	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) { handler = "other" })
 	all := http.Handler(mux)
 	if fast {
-		all = claiming.FastPath(claim, mux)
+		all = form.FastPath(claim, mux)
 	}
 	all.ServeHTTP(httptest.NewRecorder(), r)
 	return handler, campaign
@@ -52,7 +52,7 @@ func TestFastPathIsTheMux(t *testing.T) {
 					require.Equal(t, wantHandler, handler, "%s %s", method, u)
 					require.Equal(t, wantCampaign, campaign, "%s %s", method, u)
 					claim := func(http.ResponseWriter, *http.Request) { fasts++ }
-					claiming.FastPath(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+					form.FastPath(claim, http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
 				}
 			}
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api/claiming"
+	"dibs/api/claiming/form"
+	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/api/workers"
 	"dibs/internal/apitest"
@@ -81,7 +83,7 @@ func routes(fake servers, clock func() time.Time) (*claiming.Routes, http.Handle
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	h := http.NewServeMux()
-	h.HandleFunc("POST "+claiming.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
+	h.HandleFunc("POST "+form.Path, func(w http.ResponseWriter, r *http.Request) { s.PostClaim(w, r) })
 	h.HandleFunc("POST /v1/claims:batch", func(w http.ResponseWriter, r *http.Request) { s.PostBatch(w, r) })
 	return s, h, group
 }
@@ -170,7 +172,7 @@ func TestCodes_AreThoseOfTheContract(t *testing.T) {
 	}
 	require.Equal(t, want, got)
 	for _, o := range []models.Outcome{models.OutcomeClaimed, models.OutcomeReplayed} {
-		require.Empty(t, claiming.CodeOf(o))
+		require.Nil(t, form.Refusal(&coalesce.Ticket{Answer: coalesce.Answer{Reply: lua.ClaimReply{Outcome: o}}}))
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
+	"dibs/api/attempts"
+	"dibs/api/rows"
 	"dibs/api/workers"
 	"dibs/internal/tracing"
 	"dibs/models"
@@ -21,14 +23,14 @@ type Config struct {
 	Loader    Loader
 	Campaigns Campaigns
 	Mover     Mover
-	Rows      Rows // nil: claims are answered without waiting for MySQL
+	Rows      rows.Reader // nil: claims are answered without waiting for MySQL
 	Workers   *workers.Group
 
 	ClaimsPerCall, ClaimsInFlight int
 	QueueWait, CallTimeout        time.Duration
 	UserRate                      float64
 	SubjectSecret                 string
-	Attempts                      AttemptCounter // nil: UserRate is per process
+	Attempts                      attempts.Counter // nil: UserRate is per process
 
 	Tracer     *tracing.Tracer // nil: no traces
 	Logger     *slog.Logger
@@ -41,8 +43,8 @@ type Routes struct {
 	cfg     Config
 	lanes   *lanes
 	refills singleflight.Group
-	users   *userLimiter
-	rows    *rows
+	users   *attempts.Limiter
+	rows    *rows.Waiter
 	metrics *metrics
 	logSome rate.Sometimes // an unreachable Redis or MySQL fails every request
 }
@@ -51,8 +53,11 @@ type Routes struct {
 func New(cfg Config) *Routes {
 	m := newMetrics(cfg.Registerer)
 	return &Routes{
-		cfg: cfg, lanes: newLanes(cfg, m), users: newUserLimiter(&cfg), rows: newRows(&cfg, m), metrics: m,
-		logSome: rate.Sometimes{Interval: time.Second},
+		cfg: cfg, lanes: newLanes(cfg, m), metrics: m, logSome: rate.Sometimes{Interval: time.Second},
+		users: attempts.New(attempts.Config{PerSecond: cfg.UserRate, Counter: cfg.Attempts, Workers: cfg.Workers, Clock: cfg.Clock}),
+		rows: rows.New(rows.Config{
+			Reader: cfg.Rows, Workers: cfg.Workers, Waited: m.rowWait, Logger: cfg.Logger, Clock: cfg.Clock,
+		}),
 	}
 }
 

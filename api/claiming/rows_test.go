@@ -188,5 +188,5 @@ func TestRows_WhatWasNotAnsweredIsNotMissing(t *testing.T) {
 // A claim whose row couldn't be waited for must not be sent.
 func TestRows_TooManyWait(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, wire.CodeUnavailable, claiming.RefusedWhileRowsAreFull(&table{}))
+	require.Equal(t, wire.CodeUnavailable, claiming.RefusedWhileRowsAreFull(t.Context(), &table{}))
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dibs/api/coalesce"
+	"dibs/api/rows"
 	"dibs/internal/sleep"
 	"dibs/lua"
 	"dibs/models"
@@ -73,7 +74,7 @@ func (s *Routes) send(ctx context.Context, l *lane, req lua.ClaimRequest) coales
 	if isDry(&t) {
 		s.hold(ctx, sent)
 	}
-	s.rows.await(ctx, sent)
+	s.awaitRows(ctx, sent)
 	return t
 }
 
@@ -135,6 +136,28 @@ func sentBy(parts []batchPart) (sent []sentClaim) {
 		}
 	}
 	return sent
+}
+
+// awaitRows waits until MySQL has the accepted claims, in mode mysql. Only
+// an answered claim advances the position that this process has seen: an
+// unanswered one that Redis loses isn't missing.
+func (s *Routes) awaitRows(ctx context.Context, sent []sentClaim) {
+	if s.cfg.Rows == nil {
+		return
+	}
+	var accepted []rows.Claim
+	var shards []*lane
+	for _, c := range sent {
+		if c.ticket.Err == nil && c.ticket.Reply.Outcome.Took() {
+			accepted = append(accepted, rows.Claim{Ticket: c.ticket, Partition: c.shard.meta.Partition})
+			shards = append(shards, c.shard)
+		}
+	}
+	s.rows.Await(ctx, accepted, func(i int) {
+		if reply := &accepted[i].Ticket.Reply; reply.Outcome == models.OutcomeClaimed {
+			shards[i].latest.advance(lua.Position{Epoch: reply.Epoch, Seq: reply.Claim.Seq})
+		}
+	})
 }
 
 func (s *Routes) waitForRefills(ctx context.Context, sent []sentClaim) {

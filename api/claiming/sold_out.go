@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dibs/api/claiming/form"
 	"dibs/api/wire"
 	"dibs/lua"
 	"dibs/models"
@@ -61,7 +62,7 @@ func (l *lane) refuse(quantity int64, now time.Time) *wire.Problem {
 	case l.meta.IsSharded() && !now.Add(proveAfter).Before(k.until) && k.isAsked.CompareAndSwap(false, true):
 		return nil
 	}
-	return soldOutWith(k.from - 1)
+	return form.SoldOut(k.from - 1)
 }
 
 // learnFrom takes the replies of a call that started in this round at

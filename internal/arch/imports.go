@@ -42,8 +42,9 @@ var imports = map[string][]string{
 	"internal/installation": {"internal/config", "internal/softstate", "lua", "syncer/settings"},
 	"internal/softstate":    {"lua", "models"}, // shared between processes, apart from claims
 	"internal/migrations":   {},
-	"api": {"api/auth", "api/claimed", "api/claiming", "api/console", "api/console/health", "api/console/signin", "api/live", "api/operator",
-		"api/route", "api/wire", "api/workers", "docs/asyncapi", "internal/softstate", "lua", "models"},
+	"api": {"api/attempts", "api/auth", "api/claimed", "api/claiming", "api/claiming/form", "api/console", "api/console/health",
+		"api/console/signin", "api/live", "api/operator", "api/route", "api/rows", "api/wire", "api/workers", "docs/asyncapi",
+		"internal/softstate", "lua", "models"},
 	// a message.Subscriber for any project
 	"consumer/redisbatch": {},
 	// only a few names of lua, see consumerNames
@@ -58,17 +59,22 @@ var imports = map[string][]string{
 	"":                  {"cmd"},    // main.go
 
 	// The API's packages don't import each other, only wire, workers,
-	// for claims coalesce and for routes the scopes of auth.
-	"api/auth":     {"api/wire", "models"},
-	"api/claiming": {"api/coalesce", "api/wire", "api/workers", "internal/softstate", "lua", "models"},
-	"api/coalesce": {"api/workers", "lua"},
-	"api/claimed":  {"api/wire", "api/workers", "lua", "models"},
-	"api/operator": {"api/wire", "lua", "models"},
-	"api/console":  {"api/console/form", "api/console/health", "api/console/signin", "api/console/words", "api/wire", "models"},
-	"api/live":     {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
-	"api/route":    {"api/auth", "api/wire", "models"},
-	"api/wire":     {"models"},
-	"api/workers":  {},
+	// and for routes the scopes of auth. claiming has packages of its own.
+	"api/auth": {"api/wire", "models"},
+	"api/claiming": {"api/attempts", "api/breaker", "api/claiming/form", "api/coalesce", "api/rows", "api/wire", "api/workers",
+		"lua", "models"},
+	"api/claiming/form": {"api/coalesce", "api/wire", "lua", "models"},
+	"api/attempts":      {"api/wire", "api/workers", "internal/softstate"},
+	"api/breaker":       {"api/workers", "lua"},
+	"api/coalesce":      {"api/workers", "lua"},
+	"api/rows":          {"api/coalesce", "api/workers", "lua"},
+	"api/claimed":       {"api/wire", "api/workers", "lua", "models"},
+	"api/operator":      {"api/wire", "lua", "models"},
+	"api/console":       {"api/console/form", "api/console/health", "api/console/signin", "api/console/words", "api/wire", "models"},
+	"api/live":          {"api/wire", "api/workers", "internal/softstate", "lua", "models"},
+	"api/route":         {"api/auth", "api/wire", "models"},
+	"api/wire":          {"models"},
+	"api/workers":       {},
 
 	"api/console/form":   {"api/console/words", "api/wire", "models"},
 	"api/console/health": {"api/console/words", "internal/redisconn", "internal/softstate", "lua", "models"},

@@ -31,7 +31,7 @@ var causes = []cause{
 	{"scheduler: goroutines that sleep, wake and are found", regexp.MustCompile(`(?m)^runtime\.(?:schedule|mcall|park_m|findRunnable|goready|ready|wakep|chansend|chanrecv|selectgo|futex|notewakeup|notesleep|semrelease|semacquire|sysmon|mstart)`)},
 	{"go-redis", regexp.MustCompile(`(?m)^github\.com/redis/go-redis`)},
 	{"SQL driver and gorm", regexp.MustCompile(`(?m)^(?:github\.com/go-sql-driver|gorm\.io|database/sql)`)},
-	{"Dibs: claims and their lane", regexp.MustCompile(`(?m)^dibs/api/claiming`)},
+	{"Dibs: claims and their lane", regexp.MustCompile(`(?m)^dibs/api/(?:attempts|breaker|claiming|coalesce|rows)`)},
 	{"Dibs: events and rows", regexp.MustCompile(`(?m)^dibs/(?:models|syncer|consumer|lua)`)},
 	{"Dibs: requests and answers", regexp.MustCompile(`(?m)^dibs/`)},
 	{"net/http", regexp.MustCompile(`(?m)^(?:net/http|net)\.`)},

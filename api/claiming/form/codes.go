@@ -1,4 +1,4 @@
-package claiming
+package form
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func codeOf(o models.Outcome) wire.Code {
 	}
 }
 
-// codeOfError is the refusal for an error of Claimer. Only
+// codeOfError is the refusal for an error of claiming.Claimer. Only
 // lua.ErrUnavailable, and that the campaign doesn't exist, prove that no
 // claim was made.
 func codeOfError(err error) wire.Code {
@@ -38,9 +38,9 @@ func codeOfError(err error) wire.Code {
 	return wire.CodeOutcomeUnknown
 }
 
-// refusalOf is the refusal of a sent claim; nil if the user holds it. If the
+// Refusal is the refusal of a sent claim; nil if the user holds it. If the
 // outcome is unknown and the claim had no key, it names the claim to check.
-func refusalOf(t *coalesce.Ticket) *wire.Problem {
+func Refusal(t *coalesce.Ticket) *wire.Problem {
 	code := codeOf(t.Reply.Outcome)
 	if t.Err != nil {
 		code = codeOfError(t.Err)
@@ -54,7 +54,7 @@ func refusalOf(t *coalesce.Ticket) *wire.Problem {
 			Detail: "The claim may have been made. Look up claim_id to find out, and send an Idempotency-Key with the next claim.",
 		}
 	case code == wire.CodeSoldOut:
-		return soldOutWith(t.Reply.Left)
+		return SoldOut(t.Reply.Left)
 	case t.Err == nil && t.Reply.Limit != nil:
 		return limitRefusal(code, t.Reply.Limit)
 	default:
@@ -62,7 +62,8 @@ func refusalOf(t *coalesce.Ticket) *wire.Problem {
 	}
 }
 
-func soldOutWith(left int64) *wire.Problem {
+// SoldOut refuses a claim for more units than are left.
+func SoldOut(left int64) *wire.Problem {
 	if left == 0 {
 		return wire.Refuse(wire.CodeSoldOut)
 	}
@@ -76,7 +77,7 @@ func soldOutWith(left int64) *wire.Problem {
 // claim lacks for it.
 func limitRefusal(code wire.Code, limit *lua.LimitHit) *wire.Problem {
 	if code == wire.CodeInvalid {
-		return lacks(limit.By)
+		return Lacks(limit.By)
 	}
 	p := &wire.Problem{Code: code, Limit: wire.Limit{By: limit.By, Per: limit.Per, Max: limit.Max}}
 	if !limit.ResetsAt.IsZero() {
@@ -85,6 +86,7 @@ func limitRefusal(code wire.Code, limit *lua.LimitHit) *wire.Problem {
 	return p
 }
 
-func lacks(subject string) *wire.Problem {
+// Lacks refuses a claim without a subject that the campaign limits.
+func Lacks(subject string) *wire.Problem {
 	return wire.Invalid("subjects."+subject, "is required: the campaign limits it")
 }

@@ -1,4 +1,6 @@
-package claiming
+// Package rows delays answers to claims until MySQL has committed their
+// rows. One query after each flush covers all waiting claims.
+package rows
 
 import (
 	"context"
@@ -9,20 +11,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"dibs/api/coalesce"
+	"dibs/api/workers"
 	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/models"
 )
 
 const (
-	// rowWait is how long an answer waits for its row.
-	rowWait = 2 * time.Second
-	// rowsMax bounds the waiting claims, and so the ids of one query.
+	// Max bounds the waiting claims, and so the ids of one query.
 	// Claims already sent when it is reached may exceed it.
-	rowsMax = 10_000
+	Max = 10_000
+	// timeout is how long an answer waits for its row.
+	timeout = 2 * time.Second
 	// Signals are read at these intervals while claims wait: fast
 	// after a query, then slower.
 	signalFirst   = 2 * time.Millisecond
@@ -36,8 +39,8 @@ const (
 // errNoRow means the claim was made, but MySQL isn't known to have it.
 var errNoRow = fmt.Errorf("%w: mysql has not committed the claim's row in time", lua.ErrOutcomeUnknown)
 
-// Rows knows which claims MySQL has.
-type Rows interface {
+// Reader knows which claims MySQL has.
+type Reader interface {
 	// Committed returns those of ids whose row MySQL has committed.
 	Committed(ctx context.Context, ids []string) (there []string, err error)
 	// Signaled returns, for each partition, a value that changes when
@@ -45,11 +48,24 @@ type Rows interface {
 	Signaled(ctx context.Context, partitions []int) []string
 }
 
-// rows delays answers until MySQL has committed the claims' rows. One query
-// after each flush covers all waiting claims. A nil rows delays nothing.
-type rows struct {
-	cfg     *Config
-	metrics *metrics
+// Config configures a Waiter.
+type Config struct {
+	Reader  Reader // nil: nothing is to wait for
+	Workers *workers.Group
+	Waited  prometheus.Observer // of seconds
+	Logger  *slog.Logger
+	Clock   func() time.Time
+}
+
+// Claim is an accepted claim.
+type Claim struct {
+	Ticket    *coalesce.Ticket
+	Partition int
+}
+
+// Waiter waits for rows. A nil one is never full.
+type Waiter struct {
+	cfg     Config
 	logSome rate.Sometimes // an unreachable MySQL fails every query
 
 	mu       sync.Mutex
@@ -74,62 +90,61 @@ func (w *row) isCommitted() bool {
 	}
 }
 
-func newRows(cfg *Config, m *metrics) *rows {
-	if cfg.Rows == nil {
+// New returns a Waiter, or nil without a Reader.
+func New(cfg Config) *Waiter {
+	if cfg.Reader == nil {
 		return nil
 	}
-	return &rows{
-		cfg: cfg, metrics: m, logSome: rate.Sometimes{Interval: time.Second}, waiting: make(map[string]*row), signaled: make(map[int]string),
+	return &Waiter{
+		cfg: cfg, logSome: rate.Sometimes{Interval: time.Second}, waiting: make(map[string]*row), signaled: make(map[int]string),
 	}
 }
 
-// isFull reports whether too many claims wait to send another.
-func (r *rows) isFull() bool {
+// IsFull reports whether too many claims wait to send another.
+func (r *Waiter) IsFull() bool {
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.waiting) >= rowsMax
+	return len(r.waiting) >= Max
 }
 
-// await waits until MySQL has the accepted claims. Claims whose rows
-// aren't known in time get the outcome unknown.
-func (r *rows) await(ctx context.Context, sent []sentClaim) {
-	if r == nil {
-		return
-	}
-	sent = slices.DeleteFunc(slices.Clone(sent), func(c sentClaim) bool {
-		return c.ticket.Err != nil || !c.ticket.Reply.Outcome.Took()
-	})
-	if len(sent) == 0 {
+// Await waits until MySQL has the claims, and calls committed for each by its
+// index. Those whose rows aren't known in time get the outcome unknown.
+func (r *Waiter) Await(ctx context.Context, claims []Claim, committed func(i int)) {
+	if len(claims) == 0 {
 		return
 	}
 	started := r.cfg.Clock()
-	ctx, cancel := context.WithTimeout(ctx, rowWait)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for i, w := range r.enter(sent) {
+	for i, w := range r.enter(claims) {
 		select {
 		case <-w.committed:
 		case <-ctx.Done():
 		}
-		r.leave(&sent[i], w)
+		if w.isCommitted() {
+			committed(i)
+		} else {
+			r.giveUp(claims[i].Ticket, w)
+		}
 	}
 	took := r.cfg.Clock().Sub(started).Seconds()
-	for range sent {
-		r.metrics.rowWait.Observe(took)
+	for range claims {
+		r.cfg.Waited.Observe(took)
 	}
 }
 
-func (r *rows) enter(sent []sentClaim) []*row {
+func (r *Waiter) enter(claims []Claim) []*row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	entered := make([]*row, len(sent))
-	for i, c := range sent {
-		id := c.ticket.Reply.Claim.ID
+	entered := make([]*row, len(claims))
+	for i, c := range claims {
+		id := c.Ticket.Reply.Claim.ID
 		w := r.waiting[id]
 		if w == nil {
-			w = &row{committed: make(chan struct{}), partition: c.shard.meta.Partition}
+			w = &row{committed: make(chan struct{}), partition: c.Partition}
 			r.waiting[id] = w
 		}
 		w.waiters++
@@ -141,29 +156,19 @@ func (r *rows) enter(sent []sentClaim) []*row {
 	return entered
 }
 
-// leave ends a wait. Only an answered claim advances the position that this
-// process has seen. An unanswered claim that Redis loses isn't missing.
-func (r *rows) leave(c *sentClaim, w *row) {
-	reply := &c.ticket.Reply
-	switch {
-	case w.isCommitted() && reply.Outcome == models.OutcomeClaimed:
-		c.shard.latest.advance(lua.Position{Epoch: reply.Epoch, Seq: reply.Claim.Seq})
-		return
-	case w.isCommitted():
-		return
-	}
+func (r *Waiter) giveUp(t *coalesce.Ticket, w *row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w.waiters--
-	if w.waiters == 0 && r.waiting[reply.Claim.ID] == w {
-		delete(r.waiting, reply.Claim.ID)
+	if id := t.Reply.Claim.ID; w.waiters == 0 && r.waiting[id] == w {
+		delete(r.waiting, id)
 	}
-	c.ticket.Answer = coalesce.Answer{Err: errNoRow}
+	t.Answer = coalesce.Answer{Err: errNoRow}
 }
 
 // ask queries for all waiting claims whenever MySQL has applied more,
 // until none waits.
-func (r *rows) ask() {
+func (r *Waiter) ask() {
 	ctx := context.Background()
 	asked := r.cfg.Clock()
 	for pause := signalFirst; ; pause = min(pause+time.Millisecond, signalSlowest) {
@@ -173,7 +178,7 @@ func (r *rows) ask() {
 			return
 		}
 		now := r.cfg.Clock()
-		if !r.hasMoved(partitions, r.cfg.Rows.Signaled(ctx, partitions)) && now.Sub(asked) < askAnyway {
+		if !r.hasMoved(partitions, r.cfg.Reader.Signaled(ctx, partitions)) && now.Sub(asked) < askAnyway {
 			continue
 		}
 		asked = now
@@ -183,7 +188,7 @@ func (r *rows) ask() {
 }
 
 // partitions are those with waiting claims. If there are none, ask ends.
-func (r *rows) partitions() []int {
+func (r *Waiter) partitions() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.isAsking = len(r.waiting) > 0
@@ -196,7 +201,7 @@ func (r *rows) partitions() []int {
 
 // hasMoved reports whether MySQL applied more of a partition since the
 // last query.
-func (r *rows) hasMoved(partitions []int, signaled []string) (moved bool) {
+func (r *Waiter) hasMoved(partitions []int, signaled []string) (moved bool) {
 	for i, partition := range partitions {
 		moved = moved || r.signaled[partition] != signaled[i]
 		r.signaled[partition] = signaled[i]
@@ -204,13 +209,13 @@ func (r *rows) hasMoved(partitions []int, signaled []string) (moved bool) {
 	return moved
 }
 
-func (r *rows) askNow(ctx context.Context) {
+func (r *Waiter) askNow(ctx context.Context) {
 	r.mu.Lock()
 	ids := slices.Collect(maps.Keys(r.waiting))
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	there, err := r.cfg.Rows.Committed(ctx, ids)
+	there, err := r.cfg.Reader.Committed(ctx, ids)
 	if err != nil {
 		r.logSome.Do(func() {
 			r.cfg.Logger.WarnContext(ctx, "mysql could not be asked which claims it has, their outcome is unknown until it answers",

@@ -1,4 +1,6 @@
-package claiming
+// Package attempts limits how often a user may try to claim, in a process
+// and over all of them.
+package attempts
 
 import (
 	"context"
@@ -22,25 +24,29 @@ const (
 	// exchangePause is the time between two exchanges with other
 	// processes. No claim waits for one.
 	exchangePause = 100 * time.Millisecond
-	// maxExchange bounds the users of one exchange. Until the next,
+	// PerExchange bounds the users of one exchange. Until the next,
 	// the others are limited by their process alone.
-	maxExchange = 10_000
+	PerExchange = 10_000
 )
 
-// AttemptCounter lets API processes share how often users tried to
-// claim. lua.Scripts implements it.
-type AttemptCounter interface {
+// Counter lets API processes share how often users tried to
+// claim. softstate.Store implements it.
+type Counter interface {
 	AddAttempts(ctx context.Context, byUser map[string]int64) (all map[string]int64, err error)
 }
 
-// userLimiter limits each user's claims a second, in this process, and
-// with tries across all of them. A nil one has no limit.
-type userLimiter struct {
-	perSecond float64
-	users     *lru.Cache[string, *limitedUser]
-	tries     AttemptCounter // nil: not shared with other processes
-	workers   *workers.Group
-	clock     func() time.Time
+// Config configures a Limiter.
+type Config struct {
+	PerSecond float64 // claims of a user; 0: no limit
+	Counter   Counter // nil: not shared with other processes
+	Workers   *workers.Group
+	Clock     func() time.Time
+}
+
+// Limiter limits each user's claims a second. A nil one has no limit.
+type Limiter struct {
+	cfg   Config
+	users *lru.Cache[string, *limitedUser]
 
 	mu         sync.Mutex
 	unreported map[string]*limitedUser // users who tried since the last exchange
@@ -53,27 +59,26 @@ type limitedUser struct {
 	known int64 // in all processes, as of the last exchange
 }
 
-func newUserLimiter(cfg *Config) *userLimiter {
-	if cfg.UserRate == 0 {
+// New returns a Limiter, or nil without a limit.
+func New(cfg Config) *Limiter {
+	if cfg.PerSecond == 0 {
 		return nil
 	}
 	users, err := lru.New[string, *limitedUser](usersMax)
 	if err != nil { // for a size below 1
 		panic(err)
 	}
-	return &userLimiter{
-		perSecond: cfg.UserRate, users: users, tries: cfg.Attempts, workers: cfg.Workers, clock: cfg.Clock,
-		unreported: make(map[string]*limitedUser),
-	}
+	return &Limiter{cfg: cfg, users: users, unreported: make(map[string]*limitedUser)}
 }
 
-func (u *userLimiter) refuse(userID string, now time.Time) *wire.Problem {
+// Refuse refuses a user who tries too often; nil means that this try counts.
+func (u *Limiter) Refuse(userID string, now time.Time) *wire.Problem {
 	if u == nil {
 		return nil
 	}
 	user, found := u.users.Get(userID)
 	if !found {
-		user = &limitedUser{Limiter: rate.NewLimiter(rate.Limit(u.perSecond), int(math.Ceil(u.perSecond)))}
+		user = &limitedUser{Limiter: rate.NewLimiter(rate.Limit(u.cfg.PerSecond), int(math.Ceil(u.cfg.PerSecond)))}
 		if other, found, _ := u.users.PeekOrAdd(userID, user); found {
 			user = other
 		}
@@ -82,30 +87,30 @@ func (u *userLimiter) refuse(userID string, now time.Time) *wire.Problem {
 		u.note(userID, user)
 		return nil
 	}
-	wait := (1 - user.TokensAt(now)) / u.perSecond
+	wait := (1 - user.TokensAt(now)) / u.cfg.PerSecond
 	return &wire.Problem{
-		Code: wire.CodeRateLimited, RetryAfter: max(1, int(math.Ceil(wait))), Rate: wire.NewRate("user", u.perSecond, user.Burst()),
+		Code: wire.CodeRateLimited, RetryAfter: max(1, int(math.Ceil(wait))), Rate: wire.NewRate("user", u.cfg.PerSecond, user.Burst()),
 	}
 }
 
 // note has a later exchange report a try. The claim's own goroutine
 // doesn't wait for it.
-func (u *userLimiter) note(userID string, user *limitedUser) {
-	if u.tries == nil {
+func (u *Limiter) note(userID string, user *limitedUser) {
+	if u.cfg.Counter == nil {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	user.tried++
-	if u.unreported[userID] == nil && len(u.unreported) < maxExchange {
+	if u.unreported[userID] == nil && len(u.unreported) < PerExchange {
 		u.unreported[userID] = user
 	}
 	if !u.exchanges {
-		u.exchanges = u.workers.Go(u.exchangeAll)
+		u.exchanges = u.cfg.Workers.Go(u.exchangeAll)
 	}
 }
 
-func (u *userLimiter) exchangeAll() {
+func (u *Limiter) exchangeAll() {
 	ctx := context.Background()
 	for {
 		_ = sleep.For(ctx, exchangePause)
@@ -124,12 +129,12 @@ func (u *userLimiter) exchangeAll() {
 		}
 		u.mu.Unlock()
 		callCtx, cancel := context.WithTimeout(ctx, softstate.AttemptTTL)
-		all, err := u.tries.AddAttempts(callCtx, byUser)
+		all, err := u.cfg.Counter.AddAttempts(callCtx, byUser)
 		cancel()
 		if err != nil {
 			continue // Redis is unreachable: each process limits by itself
 		}
-		now := u.clock()
+		now := u.cfg.Clock()
 		for id, total := range all {
 			u.charge(users[id], byUser[id], total, now)
 		}
@@ -137,14 +142,14 @@ func (u *userLimiter) exchangeAll() {
 }
 
 // charge deducts what other processes let through since the last exchange.
-func (u *userLimiter) charge(user *limitedUser, here, total int64, now time.Time) {
+func (u *Limiter) charge(user *limitedUser, here, total int64, now time.Time) {
 	others := total - user.known - here
 	if others < 0 { // the count started over
 		others = total - here
 	}
 	user.known = total
 	burst := user.Burst()
-	for left := min(others, int64(u.perSecond*softstate.AttemptTTL.Seconds())+1); left > 0; left -= int64(burst) {
+	for left := min(others, int64(u.cfg.PerSecond*softstate.AttemptTTL.Seconds())+1); left > 0; left -= int64(burst) {
 		user.ReserveN(now, int(min(left, int64(burst))))
 	}
 }

@@ -1,4 +1,4 @@
-package claiming
+package form
 
 import (
 	"encoding/json"
@@ -7,9 +7,9 @@ import (
 	"dibs/models"
 )
 
-// appendClaim writes a new claim exactly as encoding/json does, but
+// AppendClaim writes a new claim exactly as encoding/json does, but
 // much faster. A test compares the two.
-func appendClaim(b []byte, c *models.Claim) []byte {
+func AppendClaim(b []byte, c *models.Claim) []byte {
 	b = append(b, `{"id":`...)
 	b = appendString(b, c.ID)
 	b = append(b, `,"campaign_id":`...)

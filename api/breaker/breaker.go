@@ -1,4 +1,6 @@
-package claiming
+// Package breaker refuses claims at once while their Redis hangs. Otherwise
+// each would wait for the full timeout of a call.
+package breaker
 
 import (
 	"context"
@@ -25,42 +27,51 @@ const (
 // errAway refuses a claim, unsent, because its partition's Redis hangs.
 var errAway = fmt.Errorf("%w: redis hangs", lua.ErrUnavailable)
 
-type breakers struct {
-	states StateReader
+// States reads a campaign's state in Redis.
+type States interface {
+	State(ctx context.Context, campaignID string) (lua.State, error)
+}
+
+// Breakers has a Breaker for each partition.
+type Breakers struct {
+	states States
 	group  *workers.Group
 
 	mu  sync.Mutex
-	all map[int]*breaker
+	all map[int]*Breaker
 }
 
-func (b *breakers) of(partition int) *breaker {
+// New returns breakers, closed. Probes run in group.
+func New(states States, group *workers.Group) *Breakers {
+	return &Breakers{states: states, group: group, all: make(map[int]*Breaker)}
+}
+
+// Of is a partition's breaker.
+func (b *Breakers) Of(partition int) *Breaker {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.all == nil {
-		b.all = make(map[int]*breaker)
-	}
 	if b.all[partition] == nil {
-		b.all[partition] = &breaker{states: b.states, group: b.group}
+		b.all[partition] = &Breaker{states: b.states, group: b.group}
 	}
 	return b.all[partition]
 }
 
-// breaker refuses a partition's claims at once while its Redis hangs.
-// Otherwise each would wait for the full call timeout. An unanswered
-// probe opens it, an answered one closes it.
-type breaker struct {
-	states StateReader
+// Breaker refuses a partition's claims at once while its Redis hangs.
+// An unanswered probe opens it, an answered one closes it.
+type Breaker struct {
+	states States
 	group  *workers.Group
 
 	isOpen, isProbing atomic.Bool
 }
 
-// watch starts a probe if the call starting now is slow. done cancels that.
-func (b *breaker) watch(campaignID string) (done func() bool) {
+// Watch starts a probe if the call starting now is slow. done cancels that.
+func (b *Breaker) Watch(campaignID string) (done func() bool) {
 	return time.AfterFunc(slowCall, func() { b.probe(campaignID) }).Stop
 }
 
-func (b *breaker) refusal() error {
+// Refusal is the error of a claim that is not sent, or nil.
+func (b *Breaker) Refusal() error {
 	if b.isOpen.Load() {
 		return errAway
 	}
@@ -68,7 +79,7 @@ func (b *breaker) refusal() error {
 }
 
 // probe reads a campaign's state until Redis answers, one probe at a time.
-func (b *breaker) probe(campaignID string) {
+func (b *Breaker) probe(campaignID string) {
 	if !b.isProbing.CompareAndSwap(false, true) {
 		return
 	}

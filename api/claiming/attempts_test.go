@@ -11,7 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/api/claiming"
+	"dibs/api/attempts"
+	"dibs/api/workers"
 	"dibs/internal/softstate"
 	"dibs/internal/testenv"
 	"dibs/lua"
@@ -45,14 +46,22 @@ func (s *tries) AddAttempts(_ context.Context, byUser map[string]int64) (map[str
 	return all, nil
 }
 
+// limiter reports whether a user may claim now, in a process that
+// may share its counts with others.
+func limiter(perSecond float64, shared attempts.Counter) (users func(userID string) bool, stop func(ctx context.Context) error) {
+	var group workers.Group
+	u := attempts.New(attempts.Config{PerSecond: perSecond, Counter: shared, Workers: &group, Clock: time.Now})
+	return func(userID string) bool { return u.Refuse(userID, time.Now()) == nil }, group.Stop
+}
+
 // A user whose first try finds an exchange full is in a later one.
 func TestUserRate_IsOfAllProcessesAfterACrowd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := &tries{byUser: make(map[string]int64)}
-		user, stop := claiming.UserLimiter(100, shared)
+		user, stop := limiter(100, shared)
 		defer func() { require.NoError(t, stop(t.Context())) }()
-		for i := range claiming.MaxExchange {
+		for i := range attempts.PerExchange {
 			user(fmt.Sprint("other-", i))
 		}
 		require.True(t, user("u"))
@@ -84,11 +93,11 @@ func TestUserRate_IsOfAllProcesses(t *testing.T) {
 				shared := &tries{byUser: make(map[string]int64), away: c.away}
 				var users []func(userID string) bool
 				for range processes {
-					var exchange claiming.AttemptCounter
+					var exchange attempts.Counter
 					if c.shared {
 						exchange = shared
 					}
-					user, stop := claiming.UserLimiter(perSecond, exchange)
+					user, stop := limiter(perSecond, exchange)
 					defer func() { require.NoError(t, stop(t.Context())) }()
 					users = append(users, user)
 				}

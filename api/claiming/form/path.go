@@ -1,4 +1,4 @@
-package claiming
+package form
 
 import (
 	"net/http"
@@ -39,8 +39,8 @@ func campaignInPath(u *url.URL) string {
 	return id
 }
 
-// campaignOf is the campaign of a POST of Path. The id may be invalid.
-func campaignOf(r *http.Request) string {
+// CampaignOf is the campaign of a POST of Path. The id may be invalid.
+func CampaignOf(r *http.Request) string {
 	if id := campaignInPath(r.URL); id != "" {
 		return id
 	}

@@ -1,10 +1,9 @@
-package claiming
+package form
 
 import (
 	"cmp"
 	"strconv"
 
-	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/models"
 )
@@ -17,24 +16,26 @@ const (
 	BatchBodyMax = 4 << 20
 )
 
-type claimBody struct {
+// ClaimBody is the body of a claim.
+type ClaimBody struct {
 	UserID   string `json:"user_id,omitempty" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or ..; required, but with a token of a user, whose sub it is then"`
 	Quantity int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units, all of them or none; 1 unless sent"`
 
 	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"values that the campaign limits beside the user, such as a device: 1 to 128 characters, as in user_id, by names of a-z and _"`
 }
 
-func (b *claimBody) fields() []wire.Field {
+// Fields are those that may be sent.
+func (b *ClaimBody) Fields() []wire.Field {
 	return []wire.Field{
 		wire.Visible("user_id", &b.UserID, models.UserID),
 		wire.Integer("quantity", &b.Quantity, 1, models.QuantityMax), wire.Subjects("subjects", &b.Subjects),
 	}
 }
 
-// decodeClaim reads a body. user is the user of the token; "" if it has none.
-func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
-	var b claimBody
-	p := wire.ReadObject(body, b.fields())
+// DecodeClaim reads a body. user is the user of the token; "" if it has none.
+func DecodeClaim(body []byte, user string) (ClaimBody, *wire.Problem) {
+	var b ClaimBody
+	p := wire.ReadObject(body, b.Fields())
 	b.UserID = cmp.Or(b.UserID, user)
 	if p == nil && b.UserID == "" {
 		p = wire.Invalid("user_id", "is required")
@@ -45,13 +46,15 @@ func decodeClaim(body []byte, user string) (claimBody, *wire.Problem) {
 
 const batchMax = 1000
 
-type batchBody struct {
-	Claims []batchClaim `json:"claims" minItems:"1" maxItems:"1000" nullable:"false"`
+// BatchBody is the body of a batch.
+type BatchBody struct {
+	Claims []BatchClaim `json:"claims" minItems:"1" maxItems:"1000" nullable:"false"`
 
-	user string // as in decodeClaim
+	user string // as in DecodeClaim
 }
 
-type batchClaim struct {
+// BatchClaim is a claim of a batch. Refused is its own fault, if any.
+type BatchClaim struct {
 	CampaignID     string `json:"campaign_id" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9._-]+$"`
 	UserID         string `json:"user_id,omitempty" minLength:"1" maxLength:"128" doc:"characters that can be seen, kept in Unicode's normal form C; no blank at either end; not . or ..; required as in NewClaim"`
 	Quantity       int64  `json:"quantity,omitempty" minimum:"1" maximum:"1000000" doc:"units; 1 unless sent"`
@@ -59,12 +62,11 @@ type batchClaim struct {
 
 	Subjects models.Subjects `json:"subjects,omitempty" maxProperties:"4" doc:"as in NewClaim"`
 
-	refused *wire.Problem
-	lane    *lane            // nil if the campaign wasn't found
-	ticket  *coalesce.Ticket // nil if refused before sending
+	Refused *wire.Problem `json:"-"`
 }
 
-func (c *batchClaim) fields() []wire.Field {
+// Fields are those that may be sent.
+func (c *BatchClaim) Fields() []wire.Field {
 	return []wire.Field{
 		wire.ID("campaign_id", &c.CampaignID, models.CheckCampaignID).Required(),
 		wire.Visible("user_id", &c.UserID, models.UserID),
@@ -73,16 +75,17 @@ func (c *batchClaim) fields() []wire.Field {
 	}
 }
 
-func (b *batchBody) fields() []wire.Field {
-	check := func(c *batchClaim, i int, p *wire.Problem) *wire.Problem {
+// Fields are those that may be sent.
+func (b *BatchBody) Fields() []wire.Field {
+	check := func(c *BatchClaim, i int, p *wire.Problem) *wire.Problem {
 		c.UserID = cmp.Or(c.UserID, b.user)
 		return c.check(i, p)
 	}
-	return []wire.Field{wire.Each("claims", batchMax, &b.Claims, (*batchClaim).fields, check)}
+	return []wire.Field{wire.Each("claims", batchMax, &b.Claims, (*BatchClaim).Fields, check)}
 }
 
 // check records a claim's fault with the claim, so that the others continue.
-func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
+func (c *BatchClaim) check(i int, p *wire.Problem) *wire.Problem {
 	switch {
 	case p != nil && p.Field == "":
 		p = wire.Within("claims["+strconv.Itoa(i)+"]", p)
@@ -91,15 +94,15 @@ func (c *batchClaim) check(i int, p *wire.Problem) *wire.Problem {
 		p = wire.Invalid("user_id", "is required")
 	}
 	c.Quantity = cmp.Or(c.Quantity, 1)
-	c.refused = p
+	c.Refused = p
 	return nil //nolint:nilerr // a Problem is no error here, and stays with its claim
 }
 
-// decodeBatch refuses a batch that is unreadable, empty or too large.
+// DecodeBatch refuses a batch that is unreadable, empty or too large.
 // A faulty claim has its own refusal.
-func decodeBatch(body []byte, user string) ([]batchClaim, *wire.Problem) {
-	b := batchBody{user: user}
-	p := wire.ReadObject(body, b.fields())
+func DecodeBatch(body []byte, user string) ([]BatchClaim, *wire.Problem) {
+	b := BatchBody{user: user}
+	p := wire.ReadObject(body, b.Fields())
 	if p == nil && len(b.Claims) == 0 {
 		p = wire.Invalid("claims", "must be 1 to "+strconv.Itoa(batchMax))
 	}
