@@ -13,6 +13,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/compare"
 	"dibs/syncer/offset"
 
@@ -51,7 +52,7 @@ func acceptGaps(ctx context.Context, s *process.Stack, w io.Writer) error {
 		}
 		to := g.First
 		to.Generation = g.From.Generation + 1 // no reader has handled this one yet
-		to.State = models.PartitionRecovering
+		to.State = event.PartitionRecovering
 		moved, err := offset.Move(ctx, s.DB, sqlstore.Now(), g.Partition, g.From, to, func(tx *gorm.DB) error {
 			return audit.Put(ctx, tx, models.AuditGapAccepted, "", map[string]string{"offset": g.From.EntryID},
 				map[string]string{"offset": to.EntryID})

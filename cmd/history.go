@@ -8,14 +8,14 @@ import (
 
 	"dibs/client"
 	"dibs/internal/printer"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // eventView shows claims' events. JSON has the complete event.
 var eventView = printer.View[json.RawMessage]{
 	Header: []string{"at", "claim", "user", "units", "type", "campaign", "amount", "currency", "order", "reason"}, Wide: 5,
 	Rows: func(raw *json.RawMessage, row func(...any)) {
-		var e models.Event
+		var e event.Event
 		_ = json.Unmarshal(*raw, &e) // missing fields stay empty
 		claim := e.ClaimID
 		if claim == "" {

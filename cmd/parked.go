@@ -13,6 +13,7 @@ import (
 	"dibs/internal/printer"
 	"dibs/internal/process"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/compare"
 )
 
@@ -149,9 +150,9 @@ func retryParkedClaims(ctx context.Context, s *process.Stack, env Env, campaign 
 	return errors.Join(failed...)
 }
 
-var repairView = printer.View[models.Repair]{
+var repairView = printer.View[stored.Repair]{
 	Header: []string{"campaign", "what", "before", "after"},
-	Rows:   func(r *models.Repair, row func(...any)) { row(r.LotID, r.What, r.ValueBefore, r.ValueAfter) },
+	Rows:   func(r *stored.Repair, row func(...any)) { row(r.LotID, r.What, r.ValueBefore, r.ValueAfter) },
 }
 
 var parkedMessageView = printer.View[consumer.Parked]{

@@ -14,7 +14,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 type comparison struct {
@@ -142,10 +142,10 @@ func (s *servers) gap(db *gorm.DB, dump syncertest.Dump) (serve *running) {
 	return start(t, s.environ, "serve")
 }
 
-func eventuallyIs(t *testing.T, db *gorm.DB, want models.PartitionState) {
+func eventuallyIs(t *testing.T, db *gorm.DB, want event.PartitionState) {
 	t.Helper()
 	eventually(t, "the partition is never "+string(want), func() bool {
-		var state models.PartitionState
+		var state event.PartitionState
 		require.NoError(t, db.Raw("SELECT state FROM streams WHERE partition_no = 0").Scan(&state).Error)
 		return state == want
 	})
@@ -184,14 +184,14 @@ func TestAnOperatorAcceptsAGap(t *testing.T) {
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 	serve = s.gap(db, dump)
 	serve.claim("spring", "dan")
-	eventuallyIs(t, db, models.PartitionGap)
+	eventuallyIs(t, db, event.PartitionGap)
 	got := run(t, s.environ, "reconcile")
 	require.Equal(t, cmd.ExitDrift, got.code, got.stderr)
 	require.Regexp(t, `applied the claim stream up to 2\S+Z, and it begins at 2\S+Z.*--accept-gap`, got.stderr)
 	require.Regexp(t, `begins at 2\S+Z\. Roll MySQL&#39;s binary log forward`, serve.get("/console/health").body)
 
 	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
-	eventuallyIs(t, db, models.PartitionOK)
+	eventuallyIs(t, db, event.PartitionOK)
 	serve.claim("spring", "eve")
 	serve.eventuallyLost("spring", 3, 2, 5)
 	require.Contains(t, serve.get("/v1/audit").body, `"action":"gap.accepted"`)
@@ -218,9 +218,9 @@ func TestAnOperatorAcceptsAGapThatOnlyRedisCounts(t *testing.T) {
 	}
 	require.Equal(t, cmd.ExitOK, serve.stop().code)
 	serve = s.gap(db, dump)
-	eventuallyIs(t, db, models.PartitionGap)
+	eventuallyIs(t, db, event.PartitionGap)
 	require.Contains(t, requireOK(t, run(t, s.environ, "reconcile", "--accept-gap")), "given up")
-	eventuallyIs(t, db, models.PartitionOK)
+	eventuallyIs(t, db, event.PartitionOK)
 	for _, id := range ids {
 		serve.claim(id, "dan", "eve", "fay", "gus") // of both shards
 		serve.eventuallyLost(id, 5, 2, 3)

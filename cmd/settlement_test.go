@@ -15,14 +15,15 @@ import (
 	"dibs/cmd"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
 )
 
-func (r *running) ledgerOf(campaign string) (events []models.Event) {
+func (r *running) ledgerOf(campaign string) (events []event.Event) {
 	r.t.Helper()
 	for after := ""; ; {
 		var page struct {
-			Events []models.Event `json:"events"`
-			Next   string         `json:"next"`
+			Events []event.Event `json:"events"`
+			Next   string        `json:"next"`
 		}
 		r.get("/v1/campaigns/"+campaign+"/ledger?limit=4&after="+after).into(r.t, &page)
 		if len(page.Events) == 0 {

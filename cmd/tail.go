@@ -12,7 +12,7 @@ import (
 	"dibs/internal/process"
 	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 const (
@@ -71,7 +71,7 @@ func tail(ctx context.Context, s *process.Stack, env Env, campaign string, form 
 func printEvents(env Env, l *printer.List[json.RawMessage], campaign string, entries []lua.Entry) error {
 	for i := range entries {
 		payload := entries[i].Payload
-		e, invalid := models.DecodeEvent([]byte(payload))
+		e, invalid := event.Decode([]byte(payload))
 		var err error
 		switch {
 		case campaign != "" && (invalid != nil || e.CampaignID != campaign):

@@ -18,6 +18,8 @@ import (
 	"dibs/internal/process"
 	"dibs/internal/webhooks"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 func newWebhooks(env Env) *cobra.Command {
@@ -169,14 +171,14 @@ Exit code 0: the endpoint took it. 1: it did not, and why is printed.`,
 }
 
 type parkedWebhook struct {
-	Endpoint   string           `json:"endpoint"`
-	CampaignID string           `json:"campaign_id"`
-	EventID    string           `json:"event_id"`
-	Type       models.EventType `json:"type"`
-	At         models.Time      `json:"at"`
-	ParkedAt   models.Time      `json:"parked_at"`
-	Reason     string           `json:"reason"`
-	Payload    string           `json:"payload"`
+	Endpoint   string      `json:"endpoint"`
+	CampaignID string      `json:"campaign_id"`
+	EventID    string      `json:"event_id"`
+	Type       event.Type  `json:"type"`
+	At         models.Time `json:"at"`
+	ParkedAt   models.Time `json:"parked_at"`
+	Reason     string      `json:"reason"`
+	Payload    string      `json:"payload"`
 }
 
 var parkedWebhookView = printer.View[parkedWebhook]{
@@ -186,7 +188,7 @@ var parkedWebhookView = printer.View[parkedWebhook]{
 	},
 }
 
-func parkedWebhookOf(e *models.WebhookEvent) parkedWebhook {
+func parkedWebhookOf(e *stored.WebhookEvent) parkedWebhook {
 	return parkedWebhook{
 		Endpoint: e.Endpoint, CampaignID: e.CampaignID, EventID: e.EventID, Type: e.Type, At: models.NewTime(e.At),
 		ParkedAt: models.NewTime(*e.ParkedAt), Reason: e.Reason, Payload: string(e.Payload),

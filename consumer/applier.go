@@ -20,6 +20,7 @@ import (
 	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 const (
@@ -32,17 +33,17 @@ const (
 type Log interface {
 	// Begin starts the next turn of a partition's
 	// reader, whose first read follows at.
-	Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error)
+	Begin(ctx context.Context, partition int) (turn int64, at event.Offset, err error)
 	// Free waits until entries fit, and returns how many do. It fails
 	// when the turn or ctx ends.
 	Free(ctx context.Context, partition int, turn int64) (int, error)
 	// Add adds the next read. It fails when the turn is over.
-	Add(read *models.StreamRead) error
+	Add(read *event.Read) error
 	// Positions returns recent offsets, newest first.
-	Positions(ctx context.Context, partition int) ([]models.Offset, error)
+	Positions(ctx context.Context, partition int) ([]event.Offset, error)
 	// Move sets offset, generation and state of a partition by
 	// compare-and-set.
-	Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error)
+	Move(ctx context.Context, partition int, from, to event.Offset) (moved bool, err error)
 }
 
 // Leases decide which partitions this process reads.
@@ -162,13 +163,13 @@ func (a *Applier) Run(ctx context.Context) error {
 type streamReadKey struct{}
 
 func (a *Applier) handle(msg *message.Message) error {
-	read, _ := msg.Context().Value(streamReadKey{}).(*models.StreamRead)
+	read, _ := msg.Context().Value(streamReadKey{}).(*event.Read)
 	return a.cfg.Log.Add(read)
 }
 
 func (a *Applier) trace(h message.HandlerFunc) message.HandlerFunc {
-	return traced(a.cfg.Tracer, models.GroupSyncer, h, func(msg *message.Message) []models.RawEvent {
-		read, _ := msg.Context().Value(streamReadKey{}).(*models.StreamRead)
+	return traced(a.cfg.Tracer, models.GroupSyncer, h, func(msg *message.Message) []event.Raw {
+		read, _ := msg.Context().Value(streamReadKey{}).(*event.Read)
 		return read.Events
 	})
 }

@@ -18,13 +18,14 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 type memoryLog struct {
 	mu        sync.Mutex
-	offsets   map[int]models.Offset
+	offsets   map[int]event.Offset
 	turns     map[int]int64
-	positions map[int][]models.Offset // newest first
+	positions map[int][]event.Offset // newest first
 	// ids in order of arrival, without those of generations
 	events    []string
 	bad       int
@@ -34,20 +35,20 @@ type memoryLog struct {
 	refuse    bool
 }
 
-func (l *memoryLog) Begin(_ context.Context, partition int) (turn int64, at models.Offset, err error) {
+func (l *memoryLog) Begin(_ context.Context, partition int) (turn int64, at event.Offset, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.turns == nil {
 		l.turns = map[int]int64{}
-		l.positions = map[int][]models.Offset{}
+		l.positions = map[int][]event.Offset{}
 	}
 	if l.offsets == nil {
-		l.offsets = map[int]models.Offset{}
+		l.offsets = map[int]event.Offset{}
 	}
 	l.turns[partition]++
 	at, known := l.offsets[partition]
 	if !known {
-		at = models.NoOffset()
+		at = event.NoOffset()
 		l.offsets[partition] = at
 	}
 	return l.turns[partition], at, nil
@@ -55,7 +56,7 @@ func (l *memoryLog) Begin(_ context.Context, partition int) (turn int64, at mode
 
 func (l *memoryLog) Free(ctx context.Context, _ int, _ int64) (int, error) { return 100, ctx.Err() }
 
-func (l *memoryLog) Add(read *models.StreamRead) error {
+func (l *memoryLog) Add(read *event.Read) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refuse || read.Turn != l.turns[read.Partition] {
@@ -67,22 +68,22 @@ func (l *memoryLog) Add(read *models.StreamRead) error {
 			l.bad++
 			continue
 		}
-		if read.Events[i].Type != models.EventPartitionGeneration {
+		if read.Events[i].Type != event.PartitionGeneration {
 			l.events = append(l.events, read.Events[i].ID)
 		}
 	}
-	l.positions[read.Partition] = append([]models.Offset{read.Upto}, l.positions[read.Partition]...)
+	l.positions[read.Partition] = append([]event.Offset{read.Upto}, l.positions[read.Partition]...)
 	l.offsets[read.Partition] = read.Upto
 	return nil
 }
 
-func (l *memoryLog) Positions(_ context.Context, partition int) ([]models.Offset, error) {
+func (l *memoryLog) Positions(_ context.Context, partition int) ([]event.Offset, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.positions[partition], nil
 }
 
-func (l *memoryLog) Move(_ context.Context, partition int, from, to models.Offset) (moved bool, err error) {
+func (l *memoryLog) Move(_ context.Context, partition int, from, to event.Offset) (moved bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.offsets[partition] != from {
@@ -105,7 +106,7 @@ func (l *memoryLog) ids() []string {
 	return append([]string{}, l.events...)
 }
 
-func (l *memoryLog) offset(partition int) models.Offset {
+func (l *memoryLog) offset(partition int) event.Offset {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.offsets[partition]
@@ -248,9 +249,9 @@ func TestApplier_BeginsAgainWhereARecoveryEnded(t *testing.T) {
 				if c.inRedis > 0 {
 					require.NoError(t, rdb.HSet(t.Context(), lua.SignalsKey(0), "generation", c.inRedis).Err())
 				}
-				at := models.NoOffset()
-				at.State, at.Generation = models.PartitionRecovering, c.inMySQL
-				log := &memoryLog{offsets: map[int]models.Offset{0: at}}
+				at := event.NoOffset()
+				at.State, at.Generation = event.PartitionRecovering, c.inMySQL
+				log := &memoryLog{offsets: map[int]event.Offset{0: at}}
 				a := startApplier(t, rdb, log, "one")
 				a.claim(t, 0, 1)
 				a.recovers(t, c.next)
@@ -264,7 +265,7 @@ func (a *applierRole) recovers(t *testing.T, generation int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		at := a.log.offset(0)
-		return at.State == models.PartitionOK && at.Generation == generation
+		return at.State == event.PartitionOK && at.Generation == generation
 	}, patience, 2*time.Millisecond)
 	require.Equal(t, generation, generationOf(t, a.rdb))
 }
@@ -362,19 +363,19 @@ func TestApplier_WaitsWhereEntriesWereTrimmedThatMySQLLacks(t *testing.T) {
 		applied := log.offset(0)
 		require.NoError(t, rdb.Set(t.Context(), lua.TrimmedKey(0), applied.EntryID, 0).Err())
 		require.NoError(t, rdb.XTrimMaxLen(t.Context(), lua.StreamKey(0), 0).Err())
-		for _, restored := range []models.Offset{applied, {EntryID: models.NoEntry}} {
-			log := &memoryLog{offsets: map[int]models.Offset{0: restored}}
+		for _, restored := range []event.Offset{applied, {EntryID: event.NoEntry}} {
+			log := &memoryLog{offsets: map[int]event.Offset{0: restored}}
 			a := startApplier(t, rdb, log, "one")
 			a.claim(t, 0, 11)
-			require.Eventually(t, func() bool { return log.offset(0).State == models.PartitionGap }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return log.offset(0).State == event.PartitionGap }, patience, time.Millisecond)
 			a.stop()
 			require.Empty(t, log.ids())
 			require.Zero(t, log.recovered)
 			require.Zero(t, generationOf(t, rdb))
 		}
 		first := rdb.XRangeN(t.Context(), lua.StreamKey(0), "-", "+", 1).Val()[0]
-		forward := models.Offset{EntryID: first.ID, EventID: lua.EventIDOf(&first), Read: 11, State: models.PartitionGap}
-		log = &memoryLog{offsets: map[int]models.Offset{0: forward}}
+		forward := event.Offset{EntryID: first.ID, EventID: lua.EventIDOf(&first), Read: 11, State: event.PartitionGap}
+		log = &memoryLog{offsets: map[int]event.Offset{0: forward}}
 		a = startApplier(t, rdb, log, "one")
 		a.claim(t, 0, 12)
 		a.recovers(t, 0)

@@ -13,7 +13,7 @@ import (
 	"dibs/consumer"
 	"dibs/consumer/redisbatch"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // A service with its own group, and the effects of its handler's results.
@@ -45,8 +45,8 @@ func ExampleConsumer_service() {
 		// nothing applies the stream to MySQL
 		// here; leave it out to get what MySQL has
 		ReadAhead: true,
-		Handle: func(_ context.Context, e models.Event, _ []byte) error {
-			if e.Type != models.EventClaimAccepted || e.Amount == nil || booked[e.ID] {
+		Handle: func(_ context.Context, e event.Event, _ []byte) error {
+			if e.Type != event.ClaimAccepted || e.Amount == nil || booked[e.ID] {
 				return nil // irrelevant, or done before
 			}
 			if e.UserID == "nobody" {

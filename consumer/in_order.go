@@ -11,12 +11,12 @@ import (
 
 	"dibs/consumer/redisbatch"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // Submit takes a batch of events. It calls
 // settle for each, in any order, perhaps later.
-type Submit func(ctx context.Context, batch []models.RawEvent, settle func(i int, err error))
+type Submit func(ctx context.Context, batch []event.Raw, settle func(i int, err error))
 
 // ReadInOrder reads all claim streams for a group until ctx ends. It
 // submits the events of each stream in order, one batch after another.
@@ -52,17 +52,17 @@ func submitInOrder(msg *message.Message, log *slog.Logger, submit Submit) {
 		msg.Nack()
 		return
 	}
-	var batch []models.RawEvent
+	var batch []event.Raw
 	var indexes []int
 	for i := range entries {
 		payload := []byte(entries[i].Field("payload"))
-		decoded, err := models.DecodeEvent(payload)
+		decoded, err := event.Decode(payload)
 		if err != nil {
 			log.Error("an entry holds no event and is delivered to no endpoint", "entry", entries[i].ID, "error", err)
 			redisbatch.Ack(msg.Context(), i)
 			continue
 		}
-		batch = append(batch, models.RawEvent{Event: decoded, Payload: payload})
+		batch = append(batch, event.Raw{Event: decoded, Payload: payload})
 		indexes = append(indexes, i)
 	}
 	if len(batch) == 0 {

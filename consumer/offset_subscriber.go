@@ -18,6 +18,7 @@ import (
 	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 var (
@@ -120,7 +121,7 @@ func (r *offsetReader) turn(ctx context.Context) error {
 		return err
 	}
 	// its reader died
-	if offset.State == models.PartitionRecovering && offset.Generation != r.recovered {
+	if offset.State == event.PartitionRecovering && offset.Generation != r.recovered {
 		return r.recover(ctx, offset)
 	}
 	if err := r.checkStart(ctx, offset); err != nil {
@@ -142,7 +143,7 @@ func (r *offsetReader) turn(ctx context.Context) error {
 			return errTurn
 		case !isThere:
 			return r.recover(ctx, offset)
-		case offset.State == models.PartitionGap:
+		case offset.State == event.PartitionGap:
 			return r.noGap(ctx, offset)
 		case len(entries) == 0:
 			err = r.await(ctx, at)
@@ -157,7 +158,7 @@ func (r *offsetReader) turn(ctx context.Context) error {
 }
 
 // checkStart refuses to start at the beginning of a trimmed stream.
-func (r *offsetReader) checkStart(ctx context.Context, offset models.Offset) error {
+func (r *offsetReader) checkStart(ctx context.Context, offset event.Offset) error {
 	if !offset.IsStart() {
 		return nil
 	}
@@ -180,7 +181,7 @@ func (r *offsetReader) trimmed(ctx context.Context) (lua.EntryID, error) {
 // stream. It sets the group's position, so readers share no entries,
 // and XINFO GROUPS shows the lag.
 func (r *offsetReader) read(
-	ctx context.Context, at models.Offset, count int,
+	ctx context.Context, at event.Offset, count int,
 ) (entries []redis.XMessage, isThere bool, err error) {
 	tx := r.cfg.Client.TxPipeline()
 	last := tx.XRangeN(ctx, r.stream, at.EntryID, at.EntryID, 1)
@@ -211,7 +212,7 @@ func (r *offsetReader) beat() { r.cfg.Heartbeat.Beat("the reader of "+r.stream, 
 
 // setPosition sets the group's position. go-redis' call lacks
 // ENTRIESREAD, and the embedded Redis lacks the command.
-func (r *offsetReader) setPosition(ctx context.Context, tx redis.Pipeliner, at models.Offset) redis.Cmder {
+func (r *offsetReader) setPosition(ctx context.Context, tx redis.Pipeliner, at event.Offset) redis.Cmder {
 	if !r.isEmbedded {
 		return tx.Do(ctx, "xgroup", "setid", r.stream, models.GroupSyncer, at.EntryID, "entriesread", at.Read)
 	}
@@ -244,7 +245,7 @@ func (r *offsetReader) createGroup(ctx context.Context) error {
 }
 
 // await waits for entries after at, up to BlockTime.
-func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
+func (r *offsetReader) await(ctx context.Context, at event.Offset) error {
 	args := &redis.XReadArgs{Streams: []string{r.stream, at.EntryID}, Count: 1, Block: r.cfg.BlockTime}
 	err := r.cfg.Client.XRead(ctx, args).Err()
 	r.beat()
@@ -260,8 +261,8 @@ func (r *offsetReader) await(ctx context.Context, at models.Offset) error {
 // deliver sends a read as a message, waits
 // for its ack, and returns the new offset.
 func (r *offsetReader) deliver(
-	ctx context.Context, turn int64, at models.Offset, entries []redis.XMessage,
-) (models.Offset, error) {
+	ctx context.Context, turn int64, at event.Offset, entries []redis.XMessage,
+) (event.Offset, error) {
 	read := r.decode(turn, at, entries)
 	msg := message.NewMessageWithContext(context.WithValue(ctx, streamReadKey{}, read), read.Upto.EntryID, nil)
 	select {
@@ -280,11 +281,11 @@ func (r *offsetReader) deliver(
 	}
 }
 
-func (r *offsetReader) decode(turn int64, at models.Offset, entries []redis.XMessage) *models.StreamRead {
+func (r *offsetReader) decode(turn int64, at event.Offset, entries []redis.XMessage) *event.Read {
 	last := &entries[len(entries)-1]
-	read := &models.StreamRead{
-		Partition: r.partition, Turn: turn, Events: make([]models.RawEvent, 0, len(entries)),
-		Upto: models.Offset{
+	read := &event.Read{
+		Partition: r.partition, Turn: turn, Events: make([]event.Raw, 0, len(entries)),
+		Upto: event.Offset{
 			EntryID: last.ID, EventID: lua.EventIDOf(last), Read: at.Read + int64(len(entries)),
 			Generation: at.Generation, State: at.State,
 		},
@@ -292,24 +293,24 @@ func (r *offsetReader) decode(turn int64, at models.Offset, entries []redis.XMes
 	for i := range entries {
 		e := r.decodeOne(&entries[i])
 		read.Events = append(read.Events, e)
-		if e.Type == models.EventPartitionGeneration && e.Generation >= read.Upto.Generation {
+		if e.Type == event.PartitionGeneration && e.Generation >= read.Upto.Generation {
 			read.Upto.Generation = e.Generation
-			read.Upto.State = models.PartitionOK
+			read.Upto.State = event.PartitionOK
 		}
 	}
 	return read
 }
 
-func (r *offsetReader) decodeOne(entry *redis.XMessage) models.RawEvent {
+func (r *offsetReader) decodeOne(entry *redis.XMessage) event.Raw {
 	payload, _ := entry.Values["payload"].(string)
 	id := lua.EventIDOf(entry)
-	decoded, err := models.DecodeEvent([]byte(payload))
+	decoded, err := event.Decode([]byte(payload))
 	if id == "" && err == nil {
 		err = errNoUUID
 	}
-	e := models.RawEvent{Event: decoded, Payload: []byte(payload)}
+	e := event.Raw{Event: decoded, Payload: []byte(payload)}
 	if err != nil {
-		e.Event = models.Event{ID: id}
+		e.Event = event.Event{ID: id}
 		e.Unreadable = err.Error()
 	}
 	if r.cfg.Tracer != nil {

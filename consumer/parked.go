@@ -17,6 +17,7 @@ import (
 	"dibs/consumer/redisbatch"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 const (
@@ -154,7 +155,7 @@ func parkedOf(partition int, key string, message *redis.XMessage) Parked {
 		Entry: field(parkedIDField), Reason: field(parkedReasonField), Payload: field("payload"),
 		key: key, entryID: message.ID,
 	}
-	if e, err := models.DecodeEvent([]byte(p.Payload)); err == nil {
+	if e, err := event.Decode([]byte(p.Payload)); err == nil {
 		p.EventID = e.ID
 	}
 	p.Attempts, _ = strconv.ParseInt(field(parkedTriesField), 10, 64)
@@ -214,8 +215,8 @@ func (l *ParkingLot) replayPage(ctx context.Context, handling *service, page []P
 	failures := make([]error, len(page))
 	for i := range page {
 		running.Go(func() {
-			e := models.RawEvent{Payload: []byte(page[i].Payload)}
-			e.Event, failures[i] = models.DecodeEvent(e.Payload)
+			e := event.Raw{Payload: []byte(page[i].Payload)}
+			e.Event, failures[i] = event.Decode(e.Payload)
 			if failures[i] == nil {
 				failures[i] = handling.once(ctx, &e)
 			}

@@ -17,14 +17,14 @@ import (
 	"dibs/consumer/redisbatch"
 	"dibs/internal/tracing"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 type read struct {
 	entries []redisbatch.Entry
-	events  []models.RawEvent // of readable entries
-	indexes []int             // of the events among the entries
-	bad     map[int]error     // why an entry is unreadable, by its index
+	events  []event.Raw   // of readable entries
+	indexes []int         // of the events among the entries
+	bad     map[int]error // why an entry is unreadable, by its index
 }
 
 type readKey struct{}
@@ -60,7 +60,7 @@ func (p *partition) handle(msg *message.Message) error {
 	r, _ := ctx.Value(readKey{}).(*read)
 	var running sync.WaitGroup
 	left := make([]error, len(r.entries))
-	settle := func(i int, e *models.RawEvent, err error) {
+	settle := func(i int, e *event.Raw, err error) {
 		if err != nil {
 			err = p.recover(ctx, r.entries[i], e, err)
 		}
@@ -82,7 +82,7 @@ func (p *partition) handle(msg *message.Message) error {
 
 // recover retries a failed event until it succeeds or is parked.
 // Without an event it parks the entry. It fails if a stop comes first.
-func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *models.RawEvent, failure error) error {
+func (p *partition) recover(ctx context.Context, entry redisbatch.Entry, e *event.Raw, failure error) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.stop, cancel)()
@@ -120,19 +120,19 @@ func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 		if err != nil {
 			return nil, err
 		}
-		r := &read{entries: entries, events: make([]models.RawEvent, 0, len(entries)), bad: map[int]error{}}
+		r := &read{entries: entries, events: make([]event.Raw, 0, len(entries)), bad: map[int]error{}}
 		for i := range entries {
 			if entries[i].Field(redisstream.UUIDHeaderKey) == "" {
 				r.bad[i] = Permanent(errNoUUID)
 				continue
 			}
 			payload := []byte(entries[i].Field("payload"))
-			decoded, err := models.DecodeEvent(payload)
+			decoded, err := event.Decode(payload)
 			if err != nil {
 				r.bad[i] = Permanent(err)
 				continue
 			}
-			e := models.RawEvent{Event: decoded, Payload: payload}
+			e := event.Raw{Event: decoded, Payload: payload}
 			if c.cfg.Tracer != nil {
 				e.TraceParent = tracing.ParentIn(entries[i].Field("metadata"))
 			}
@@ -145,14 +145,14 @@ func (c *Consumer) decode(h message.HandlerFunc) message.HandlerFunc {
 }
 
 func (c *Consumer) trace(h message.HandlerFunc) message.HandlerFunc {
-	return traced(c.cfg.Tracer, c.cfg.Group, h, func(msg *message.Message) []models.RawEvent {
+	return traced(c.cfg.Tracer, c.cfg.Group, h, func(msg *message.Message) []event.Raw {
 		r, _ := msg.Context().Value(readKey{}).(*read)
 		return r.events
 	})
 }
 
 func traced(
-	tracer *tracing.Tracer, group string, h message.HandlerFunc, eventsOf func(*message.Message) []models.RawEvent,
+	tracer *tracing.Tracer, group string, h message.HandlerFunc, eventsOf func(*message.Message) []event.Raw,
 ) message.HandlerFunc {
 	if tracer == nil {
 		return h
@@ -169,7 +169,7 @@ func traced(
 
 // receive starts a span for each traced event.
 // Later spans of the event are its children.
-func receive(ctx context.Context, tracer *tracing.Tracer, group string, events []models.RawEvent) (spans []*tracing.Span) {
+func receive(ctx context.Context, tracer *tracing.Tracer, group string, events []event.Raw) (spans []*tracing.Span) {
 	for i := range events {
 		e := &events[i]
 		_, span := tracer.Received(ctx, group+" "+string(e.Type), e.TraceParent,

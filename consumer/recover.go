@@ -8,7 +8,7 @@ import (
 
 	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // recover handles a loss: the entry at MySQL's offset is missing in Redis.
@@ -22,7 +22,7 @@ import (
 //
 // If the reader dies, the partition stays
 // recovering, and the next reader starts again.
-func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error {
+func (r *offsetReader) recover(ctx context.Context, offset event.Offset) error {
 	trimmed, err := r.trimmed(ctx)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error 
 		return err
 	}
 	back.Generation = now.Generation
-	back.State = models.PartitionRecovering
+	back.State = event.PartitionRecovering
 	moved, err := r.cfg.Log.Move(ctx, r.partition, now, back)
 	if err != nil {
 		return err
@@ -62,11 +62,11 @@ func (r *offsetReader) recover(ctx context.Context, offset models.Offset) error 
 }
 
 // stop is step 1 of recover. It returns the partition's new state in MySQL.
-func (r *offsetReader) stop(ctx context.Context, at models.Offset) (models.Offset, error) {
+func (r *offsetReader) stop(ctx context.Context, at event.Offset) (event.Offset, error) {
 	generation := at.Generation + 1
 	for {
 		next := at
-		next.State = models.PartitionRecovering
+		next.State = event.PartitionRecovering
 		next.Generation = generation
 		moved, err := r.cfg.Log.Move(ctx, r.partition, at, next)
 		if err != nil {
@@ -86,10 +86,10 @@ func (r *offsetReader) stop(ctx context.Context, at models.Offset) (models.Offse
 
 // gap records that MySQL is older than the stream. Claims go on;
 // nothing is applied or loaded.
-func (r *offsetReader) gap(ctx context.Context, offset models.Offset, trimmed lua.EntryID) error {
-	if offset.State != models.PartitionGap {
+func (r *offsetReader) gap(ctx context.Context, offset event.Offset, trimmed lua.EntryID) error {
+	if offset.State != event.PartitionGap {
 		to := offset
-		to.State = models.PartitionGap
+		to.State = event.PartitionGap
 		if _, err := r.cfg.Log.Move(ctx, r.partition, offset, to); err != nil {
 			return err
 		}
@@ -98,9 +98,9 @@ func (r *offsetReader) gap(ctx context.Context, offset models.Offset, trimmed lu
 		errGap, offset.EntryID, trimmed)
 }
 
-func (r *offsetReader) noGap(ctx context.Context, offset models.Offset) error {
+func (r *offsetReader) noGap(ctx context.Context, offset event.Offset) error {
 	to := offset
-	to.State = models.PartitionOK
+	to.State = event.PartitionOK
 	if _, err := r.cfg.Log.Move(ctx, r.partition, offset, to); err != nil {
 		return err
 	}
@@ -110,14 +110,14 @@ func (r *offsetReader) noGap(ctx context.Context, offset models.Offset) error {
 // newestThere returns the newest recent offset that Redis still has, or
 // else the start of the stream. MySQL has applied what was trimmed,
 // unless Redis has another stream now.
-func (r *offsetReader) newestThere(ctx context.Context, applied lua.EntryID) (models.Offset, error) {
+func (r *offsetReader) newestThere(ctx context.Context, applied lua.EntryID) (event.Offset, error) {
 	trimmed, err := r.trimmed(ctx) // again: the stream may have been trimmed until the loss
 	if err != nil {
-		return models.Offset{}, err
+		return event.Offset{}, err
 	}
 	positions, err := r.cfg.Log.Positions(ctx, r.partition)
 	if err != nil {
-		return models.Offset{}, err
+		return event.Offset{}, err
 	}
 	for _, at := range positions {
 		found, err := r.cfg.Client.XRangeN(ctx, r.stream, at.EntryID, at.EntryID, 1).Result()
@@ -128,7 +128,7 @@ func (r *offsetReader) newestThere(ctx context.Context, applied lua.EntryID) (mo
 			return at, nil
 		}
 	}
-	start := models.NoOffset()
+	start := event.NoOffset()
 	if trimmed == (lua.EntryID{}) {
 		return start, nil
 	}
@@ -152,5 +152,5 @@ func (r *offsetReader) newestThere(ctx context.Context, applied lua.EntryID) (mo
 		return start, fmt.Errorf("consumer: read: %w", err)
 	}
 	read := max(1, info.EntriesAdded-info.Length+1)
-	return models.Offset{EntryID: first[0].ID, EventID: lua.EventIDOf(&first[0]), Read: read}, nil
+	return event.Offset{EntryID: first[0].ID, EventID: lua.EventIDOf(&first[0]), Read: read}, nil
 }

@@ -17,7 +17,7 @@ import (
 	"dibs/consumer"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // errAway is a handler's error while its backend is away.
@@ -27,12 +27,12 @@ var errAway = errors.New("the ledger is away")
 // each event once, unless it has to refuse.
 type ledger struct {
 	mu    sync.Mutex
-	says  func(e models.Event, attempt int) error // nil: takes all
+	says  func(e event.Event, attempt int) error // nil: takes all
 	tries map[string]int
 	taken map[string]bool
 }
 
-func (l *ledger) handle(ctx context.Context, e models.Event, payload []byte) error {
+func (l *ledger) handle(ctx context.Context, e event.Event, payload []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.tries == nil {
@@ -114,7 +114,7 @@ func claimID(n int) string { return fmt.Sprintf("0199c0de-7a3e-7bbb-8c1d-%012d",
 func TestService_RetriesParksAndGoesOn(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		books := &ledger{says: func(e models.Event, attempt int) error {
+		books := &ledger{says: func(e event.Event, attempt int) error {
 			switch {
 			case e.ID == claimID(0):
 				return errAway
@@ -157,7 +157,7 @@ func TestService_WhatIsNotParkedStaysInTheStream(t *testing.T) {
 		(&role{rdb: rdb}).claim(t, 0, n)
 	}
 	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "default", "-xadd").Err())
-	books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("no")) }}
+	books := &ledger{says: func(event.Event, int) error { return consumer.Permanent(errors.New("no")) }}
 	s := startService(t, rdb, func(c *consumer.Config) { c.Handle, c.ParkedMax, c.Window = books.handle, 2, 1 })
 	waits := func(parked int, why string) {
 		from := metric(t, s.reg, "retried_total")
@@ -180,7 +180,7 @@ func TestService_WhatIsNotParkedStaysInTheStream(t *testing.T) {
 func TestParkingLot_Replay(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		books := &ledger{says: func(models.Event, int) error { return consumer.Permanent(errors.New("closed today")) }}
+		books := &ledger{says: func(event.Event, int) error { return consumer.Permanent(errors.New("closed today")) }}
 		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
 		for n := range 600 { // more than a page in one partition
 			s.claim(t, min(n%5, 1), n)
@@ -192,7 +192,7 @@ func TestParkingLot_Replay(t *testing.T) {
 		before, err := rdb.XLen(t.Context(), lua.StreamKey(1)).Result()
 		require.NoError(t, err)
 
-		books.says = func(e models.Event, _ int) error {
+		books.says = func(e event.Event, _ int) error {
 			switch e.ID {
 			case claimID(4):
 				return errAway
@@ -217,7 +217,7 @@ func TestParkingLot_Replay(t *testing.T) {
 		}
 		require.Equal(t, "the ledger is away", reasons[claimID(4)])
 		require.Equal(t, "consumer: permanent: no such account", reasons[claimID(5)])
-		require.Contains(t, reasons[""], "models: bad event", "what could not be read is tried, too")
+		require.Contains(t, reasons[""], "event: malformed", "what could not be read is tried, too")
 		require.Len(t, s.parked(t), 3)
 		require.Equal(t, 598, books.count())
 		after, err := rdb.XLen(t.Context(), lua.StreamKey(1)).Result()
@@ -233,7 +233,7 @@ func TestParkingLot_Replay(t *testing.T) {
 func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	onBothAlone(t, func(t *testing.T, rdb redis.UniversalClient) {
-		closed := func(models.Event, int) error { return consumer.Permanent(errors.New("closed today")) }
+		closed := func(event.Event, int) error { return consumer.Permanent(errors.New("closed today")) }
 		books := &ledger{says: closed}
 		s := startService(t, rdb, func(c *consumer.Config) { c.Handle = books.handle })
 		for n := range 3 {
@@ -246,7 +246,7 @@ func TestService_ReplaysWhatItIsAskedFor(t *testing.T) {
 			ids[p.EventID] = p.ID
 		}
 		require.NoError(t, s.lot.AskReplay(t.Context(), ids[claimID(0)], ids[claimID(1)], "p0/9-9"))
-		books.says = func(e models.Event, attempt int) error {
+		books.says = func(e event.Event, attempt int) error {
 			if e.ID == claimID(1) {
 				return closed(e, attempt)
 			}
@@ -273,7 +273,7 @@ func TestService_AReplayHasTheTimeOfAnAttempt(t *testing.T) {
 	left := make(chan time.Duration, 2)
 	s := startService(t, embedded(t), func(c *consumer.Config) {
 		c.Timeout = time.Hour
-		c.Handle = func(ctx context.Context, _ models.Event, _ []byte) error {
+		c.Handle = func(ctx context.Context, _ event.Event, _ []byte) error {
 			until, _ := ctx.Deadline()
 			left <- time.Until(until)
 			return consumer.Permanent(errors.New("closed today"))
@@ -293,7 +293,7 @@ func TestService_AStopDoesNotWaitForAReplayThatHangs(t *testing.T) {
 	release := make(chan struct{})
 	s := startService(t, embedded(t), func(c *consumer.Config) {
 		c.CloseTimeout = 10 * time.Millisecond
-		c.Handle = func(context.Context, models.Event, []byte) error {
+		c.Handle = func(context.Context, event.Event, []byte) error {
 			calls <- struct{}{}
 			if len(calls) == 2 {
 				<-release
@@ -361,7 +361,7 @@ func TestService_HandsOutWhatMySQLHas(t *testing.T) {
 	} {
 		require.False(t, isApplied(t.Context(), lua.StreamKey(0), entries[2].ID))
 		require.Zero(t, books.count())
-		require.NoError(t, scripts.Signal(t.Context(), map[int]models.Offset{0: {EntryID: entries[told.entry].ID, EventID: told.event}}))
+		require.NoError(t, scripts.Signal(t.Context(), map[int]event.Offset{0: {EntryID: entries[told.entry].ID, EventID: told.event}}))
 		require.Equal(t, told.is, isApplied(t.Context(), lua.StreamKey(0), entries[2].ID))
 	}
 	require.Eventually(t, func() bool { return books.count() == 3 }, patience, time.Millisecond)
@@ -376,7 +376,7 @@ func TestService_WaitsLongerAndLongerAndAStopDoesNotWait(t *testing.T) {
 	s := startService(t, rdb, func(c *consumer.Config) {
 		c.Backoff = consumer.Backoff{Initial: 40 * time.Millisecond, Max: time.Hour}
 		c.CloseTimeout = patience
-		c.Handle = func(_ context.Context, e models.Event, _ []byte) error {
+		c.Handle = func(_ context.Context, e event.Event, _ []byte) error {
 			if e.ID != claimID(0) {
 				return nil
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // Defaults and limits of Config.
@@ -112,8 +112,8 @@ func NewBooks(cfg Config) (*Books, error) {
 // Errors: consumer.Permanent with ErrEvent, ErrConflict, ErrPaid, or the
 // database's refusal of the data; ErrClosed; ctx's own; any other of the
 // database, to be retried.
-func (b *Books) Handle(ctx context.Context, e models.Event, _ []byte) error {
-	if e.Type == models.EventClaimsGivenUp || e.Type == models.EventClaimsDropped {
+func (b *Books) Handle(ctx context.Context, e event.Event, _ []byte) error {
+	if e.Type == event.ClaimsGivenUp || e.Type == event.ClaimsDropped {
 		return b.reverse(ctx, &e)
 	}
 	entry, credits, err := EntryOf(&e)

@@ -12,14 +12,14 @@ import (
 	"dibs/consumer"
 	"dibs/finance"
 	"dibs/internal/syncertest"
-	"dibs/models"
+	"dibs/models/event"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
 )
 
-func handIn(t testing.TB, b *finance.Books, events ...models.Event) []error {
+func handIn(t testing.TB, b *finance.Books, events ...event.Event) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -33,9 +33,9 @@ func handIn(t testing.TB, b *finance.Books, events ...models.Event) []error {
 }
 
 // handInUntilTaken redelivers what failed, as the consumer does.
-func handInUntilTaken(t testing.TB, b *finance.Books, left []models.Event) error {
+func handInUntilTaken(t testing.TB, b *finance.Books, left []event.Event) error {
 	for len(left) > 0 {
-		var again []models.Event
+		var again []event.Event
 		for i, err := range handIn(t, b, left...) {
 			if errors.Is(err, consumer.ErrPermanent) {
 				return err
@@ -53,14 +53,14 @@ func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db, BatchSize: 64, Interval: 5 * time.Millisecond})
-		var events []models.Event
+		var events []event.Event
 		for n := range 250 {
 			packet := packetClaim(n)
 			packet.Currency = []string{"EUR", "USD", ""}[n%3] // several of a user in one batch
 			events = append(events, packet, couponClaim(10_000+n))
 		}
 		events = append(events, closed(20_000, "the sender", 12345))
-		sent := append(append(append([]models.Event(nil), events...), events[:150]...), events[100:]...)
+		sent := append(append(append([]event.Event(nil), events...), events[:150]...), events[100:]...)
 		rand.Shuffle(len(sent), func(i, j int) { sent[i], sent[j] = sent[j], sent[i] })
 		for _, err := range handIn(t, books, sent...) {
 			require.NoError(t, err)
@@ -79,14 +79,14 @@ func TestBooks_OneEntryAClaimWhateverIsRedelivered(t *testing.T) {
 func TestBooks_SeveralAtOnceWithTheSameEvents(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		var events []models.Event
+		var events []event.Event
 		for n := range 300 {
 			events = append(events, packetClaim(n))
 		}
 		var all errgroup.Group
 		for range 4 {
 			books := openBooks(t, finance.Config{DB: db, BatchSize: 100})
-			mine := append([]models.Event(nil), events...)
+			mine := append([]event.Event(nil), events...)
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			all.Go(func() error { return handInUntilTaken(t, books, mine) })
 		}
@@ -107,11 +107,11 @@ func TestBooks_WhatCanNeverBeCreditedIsPermanentAndHoldsNothingUp(t *testing.T) 
 		overflow.UserID, *overflow.Amount = "rich", 11
 		fits.UserID, *fits.Amount = "rich", 10
 		broken.Currency = "euro"
-		good := []models.Event{fits}
+		good := []event.Event{fits}
 		for n := 5; n < 100; n++ {
 			good = append(good, packetClaim(n))
 		}
-		verdicts := handIn(t, books, append([]models.Event{other, broken}, good...)...)
+		verdicts := handIn(t, books, append([]event.Event{other, broken}, good...)...)
 		require.ErrorIs(t, verdicts[0], consumer.ErrPermanent)
 		require.ErrorIs(t, verdicts[0], finance.ErrConflict)
 		require.ErrorContains(t, verdicts[0], `it credits 1 EUR of campaign rain to "user 1"`)
@@ -149,7 +149,7 @@ func TestBooks_CloseAnswersEverybody(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books, err := finance.NewBooks(finance.Config{DB: db, Logger: syncertest.Quiet(), BatchSize: 10})
 		require.NoError(t, err)
-		var events []models.Event
+		var events []event.Event
 		for n := range 300 {
 			events = append(events, packetClaim(n))
 		}
@@ -161,7 +161,7 @@ func TestBooks_CloseAnswersEverybody(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 		require.NoError(t, books.Close(t.Context()))
 		require.NoError(t, books.Close(t.Context()), "again")
-		var booked []models.Event
+		var booked []event.Event
 		for i, err := range <-verdicts {
 			if err == nil {
 				booked = append(booked, events[i])
@@ -200,8 +200,8 @@ func TestBooks_CloseGivesUpInTime(t *testing.T) {
 func TestFaults_FindsADoubleCredit(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		events := []models.Event{packetClaim(1), packetClaim(2)}
-		naive := func(e models.Event) {
+		events := []event.Event{packetClaim(1), packetClaim(2)}
+		naive := func(e event.Event) {
 			entry, _, err := finance.EntryOf(&e)
 			require.NoError(t, err)
 			entry.CreditedAt = entry.ClaimedAt
@@ -240,14 +240,14 @@ func TestBooks_APacketIsPaidOnce(t *testing.T) {
 		require.ErrorContains(t, verdicts[0], "packet p000001 of campaign rain was credited to \"user 1\" for claim "+first.ID)
 		require.ErrorIs(t, verdicts[0], consumer.ErrPermanent)
 		require.NoError(t, errors.Join(append(verdicts[1:], handIn(t, books, first)...)...))
-		require.Empty(t, faults(t, db, []models.Event{first, other, elsewhere}))
+		require.Empty(t, faults(t, db, []event.Event{first, other, elsewhere}))
 
 		// in one batch the second is judged later, by what the first left
 		third, fourth := packetClaim(5), packetClaim(6)
 		fourth.PacketID = third.PacketID
 		fifth, sixth := packetClaim(7), packetClaim(7)
 		sixth.UserID = "someone else"
-		for want, pair := range map[error][]models.Event{finance.ErrPaid: {third, fourth}, finance.ErrConflict: {fifth, sixth}} {
+		for want, pair := range map[error][]event.Event{finance.ErrPaid: {third, fourth}, finance.ErrConflict: {fifth, sixth}} {
 			again := 0
 			for i, err := range handIn(t, books, pair...) {
 				if err != nil {

@@ -11,7 +11,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
-	"dibs/models"
+	"dibs/models/event"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -64,7 +64,7 @@ func testQueries(t *testing.T, shards int) {
 	require.Len(t, queries, 9)
 	db := syncertest.OpenStore(t, sqlstore.Config{DSN: testenv.Database(t).DSN})
 	books := openBooks(t, finance.Config{DB: db})
-	var events []models.Event
+	var events []event.Event
 	for n := range 20 {
 		e := packetClaim(n)
 		if shards > 1 { // one has fewer claims than the others

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // Group is the consumer group of the finance service.
@@ -49,14 +50,14 @@ func (Account) TableName() string { return "accounts" }
 
 // EntryOf returns the entry for an event; false if it needs none, such as a
 // claim of a coupon. Errors: ErrEvent.
-func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
+func EntryOf(e *event.Event) (entry Entry, credits bool, err error) {
 	switch e.Type {
-	case models.EventClaimAccepted:
+	case event.ClaimAccepted:
 		if e.PacketID == "" && e.Amount == nil {
 			return Entry{}, false, nil
 		}
 		err = checkPacket(e)
-	case models.EventCampaignClosed:
+	case event.CampaignClosed:
 		// nothing is left, or there is no sender
 		if e.Amount == nil || *e.Amount == 0 || e.UserID == "" {
 			return Entry{}, false, nil
@@ -79,7 +80,7 @@ func EntryOf(e *models.Event) (entry Entry, credits bool, err error) {
 	return entry, true, nil
 }
 
-func checkPacket(e *models.Event) error {
+func checkPacket(e *event.Event) error {
 	switch {
 	case models.CheckCampaignID(e.PacketID) != nil:
 		return fmt.Errorf("%w: packet_id %q of a claim with an amount", ErrEvent, e.PacketID)
@@ -89,7 +90,7 @@ func checkPacket(e *models.Event) error {
 	return checkMoney(e, 0)
 }
 
-func checkMoney(e *models.Event, least int64) error {
+func checkMoney(e *event.Event, least int64) error {
 	switch {
 	case *e.Amount < least || *e.Amount > models.AmountMax: // so that the entries of a batch add up without overflow
 		return fmt.Errorf("%w: amount %d", ErrEvent, *e.Amount)

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/models/event"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
@@ -39,22 +40,22 @@ func eventID(n int) string { return fmt.Sprintf("019c0000-0000-7000-8000-%012d",
 
 // packetClaim is the claim of the n-th packet, of n%997 cents, by one of 50
 // users.
-func packetClaim(n int) models.Event {
-	return models.Event{
-		V: models.EventVersion, Type: models.EventClaimAccepted, ID: eventID(n), CampaignID: "rain", UserID: fmt.Sprint("user ", n%50), Quantity: 1,
+func packetClaim(n int) event.Event {
+	return event.Event{
+		V: event.Version, Type: event.ClaimAccepted, ID: eventID(n), CampaignID: "rain", UserID: fmt.Sprint("user ", n%50), Quantity: 1,
 		Seq: int64(n) + 1, Epoch: 1, At: models.NewTime(time.Now()), PacketID: fmt.Sprintf("p%06d", n), Amount: new(int64(n % 997)), Currency: "EUR",
 	}
 }
 
-func couponClaim(n int) models.Event {
+func couponClaim(n int) event.Event {
 	e := packetClaim(n)
 	e.CampaignID, e.PacketID, e.Amount, e.Currency = "coupons", "", nil, ""
 	return e
 }
 
-func closed(n int, sender string, left int64) models.Event {
-	return models.Event{
-		V: models.EventVersion, Type: models.EventCampaignClosed, ID: eventID(n), CampaignID: "rain", UserID: sender, At: models.NewTime(time.Now()),
+func closed(n int, sender string, left int64) event.Event {
+	return event.Event{
+		V: event.Version, Type: event.CampaignClosed, ID: eventID(n), CampaignID: "rain", UserID: sender, At: models.NewTime(time.Now()),
 		Amount: &left, Currency: "EUR",
 	}
 }
@@ -62,7 +63,7 @@ func closed(n int, sender string, left int64) models.Event {
 // faults compares the books with the sent events: one entry per credit, no
 // others, and accounts that are the sums of their entries. Every test ends
 // with it.
-func faults(t testing.TB, db *gorm.DB, events []models.Event) (found []string) {
+func faults(t testing.TB, db *gorm.DB, events []event.Event) (found []string) {
 	t.Helper()
 	faultf := func(format string, args ...any) {
 		if len(found) < 20 {

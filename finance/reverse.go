@@ -11,7 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // reversed begins the id of the entry that reverses a credit. The credit's
@@ -27,7 +27,7 @@ func (e *Entry) isGivenUp() bool { return e.UserID == "" }
 // no one. So its own event, if it comes later, credits nothing. One that only
 // its seq names has to be credited by then: Redis lost its event, and only a
 // process that had read it before can credit it later.
-func (b *Books) reverse(ctx context.Context, e *models.Event) error {
+func (b *Books) reverse(ctx context.Context, e *event.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	all, err := b.creditedAt(ctx, e)
@@ -54,7 +54,7 @@ func (b *Books) reverse(ctx context.Context, e *models.Event) error {
 
 // creditedAt returns the credited claims among the seqs of a shard that
 // were given up. No other table has their ids.
-func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, err error) {
+func (b *Books) creditedAt(ctx context.Context, e *event.Event) (ids []string, err error) {
 	for _, seqs := range e.Seqs {
 		var some []string
 		err := b.cfg.DB.WithContext(ctx).Raw("SELECT claim_id FROM account_entries"+
@@ -70,7 +70,7 @@ func (b *Books) creditedAt(ctx context.Context, e *models.Event) (ids []string, 
 
 // reverseIn is the transaction of reverse. It returns the number of credits
 // that it reversed.
-func reverseIn(tx *gorm.DB, e *models.Event, ids []string) (taken int, err error) {
+func reverseIn(tx *gorm.DB, e *event.Event, ids []string) (taken int, err error) {
 	both := slices.Clone(ids)
 	for _, id := range ids {
 		both = append(both, reversed+id)

@@ -9,12 +9,12 @@ import (
 
 	"dibs/finance"
 	"dibs/internal/syncertest"
-	"dibs/models"
+	"dibs/models/event"
 )
 
-func givenUp(n int, claims ...models.Event) models.Event {
-	e := models.Event{
-		V: models.EventVersion, Type: models.EventClaimsGivenUp, ID: eventID(n), CampaignID: claims[0].CampaignID, Epoch: 2, At: claims[0].At,
+func givenUp(n int, claims ...event.Event) event.Event {
+	e := event.Event{
+		V: event.Version, Type: event.ClaimsGivenUp, ID: eventID(n), CampaignID: claims[0].CampaignID, Epoch: 2, At: claims[0].At,
 	}
 	for i := range claims {
 		e.IDs = append(e.IDs, claims[i].ID)
@@ -36,7 +36,7 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		books := openBooks(t, finance.Config{DB: db})
 		kept, revoked, late := packetClaim(1), packetClaim(2), packetClaim(3)
-		requireHandled := func(events ...models.Event) {
+		requireHandled := func(events ...event.Event) {
 			t.Helper()
 			require.NoError(t, errors.Join(handIn(t, books, events...)...))
 		}
@@ -53,7 +53,7 @@ func TestBooks_AGivenUpClaimIsReversedOnce(t *testing.T) {
 		require.Equal(t, []any{revoked.UserID, -*revoked.Amount}, []any{reversal.UserID, reversal.Amount})
 
 		// credits and their reversals arrive together, after the service was down
-		var events []models.Event
+		var events []event.Event
 		for n := range 50 {
 			claim := packetClaim(100 + n)
 			events = append(events, claim, givenUp(1000+n, claim))
@@ -70,7 +70,7 @@ func TestBooks_AfterReversalsOnlyWhatIsPaidCounts(t *testing.T) {
 	t.Parallel()
 	first, second, third := packetClaim(1), packetClaim(2), packetClaim(3)
 	dropped := givenUp(9, first)
-	dropped.Type = models.EventClaimsDropped
+	dropped.Type = event.ClaimsDropped
 	ofFirst := second
 	ofFirst.PacketID, ofFirst.Amount, ofFirst.Seq = first.PacketID, first.Amount, first.Seq
 
@@ -86,15 +86,15 @@ func TestBooks_AfterReversalsOnlyWhatIsPaidCounts(t *testing.T) {
 	elsewhere := ranges
 	elsewhere.ID, elsewhere.CampaignID = eventID(10), "another"
 	for name, c := range map[string]struct {
-		events []models.Event
+		events []event.Event
 		paid   int64
 	}{
-		"a claim that was credited ahead of MySQL and never answered": {[]models.Event{first, dropped, dropped, first}, 0},
+		"a claim that was credited ahead of MySQL and never answered": {[]event.Event{first, dropped, dropped, first}, 0},
 		"the packet of a given-up claim goes to the next": {
-			[]models.Event{first, givenUp(9, first), ofFirst, first, givenUp(9, first), ofFirst}, *ofFirst.Amount,
+			[]event.Event{first, givenUp(9, first), ofFirst, first, givenUp(9, first), ofFirst}, *ofFirst.Amount,
 		},
 		"a place that was given up": {
-			[]models.Event{kept, lost, elsewhere, ranges, next, ranges, lost}, *kept.Amount + *next.Amount,
+			[]event.Event{kept, lost, elsewhere, ranges, next, ranges, lost}, *kept.Amount + *next.Amount,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

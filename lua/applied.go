@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // applied is MySQL's offset of each partition, as far as this process
@@ -32,14 +32,14 @@ func (a appliedAt) less(b appliedAt) bool {
 // IsBehind reports whether MySQL's offset is behind the known one of a
 // partition. If not, it becomes the known one. Of a recovering partition
 // only the generation does: its entry may be one that Redis lost.
-func (s *Scripts) IsBehind(partition int, offset models.Offset) (bool, error) {
+func (s *Scripts) IsBehind(partition int, offset event.Offset) (bool, error) {
 	entry, err := ParseEntryID(offset.EntryID)
 	if err != nil {
 		return false, err
 	}
 	at := appliedAt{offset.Generation, entry}
 	isBehind := s.applied.isBehind(partition, at)
-	if offset.State == models.PartitionRecovering {
+	if offset.State == event.PartitionRecovering {
 		at.entry = EntryID{}
 	}
 	s.applied.know(partition, at)
@@ -80,18 +80,18 @@ func HasApplied(ctx context.Context, rdb redis.UniversalClient, partition int, u
 	return err == nil && IsEntry(found, at), err
 }
 
-func signalOf(at models.Offset) string {
+func signalOf(at event.Offset) string {
 	return strconv.FormatInt(at.Generation, 10) + " " + at.EntryID + " " + at.EventID
 }
 
-func offsetOf(signal string) (at models.Offset, entry EntryID, known bool) {
+func offsetOf(signal string) (at event.Offset, entry EntryID, known bool) {
 	parts := strings.SplitN(signal, " ", 3)
 	if len(parts) < 3 {
 		return at, entry, false
 	}
 	generation, err := strconv.ParseInt(parts[0], 10, 64)
 	entry, malformed := ParseEntryID(parts[1])
-	return models.Offset{Generation: generation, EntryID: parts[1], EventID: parts[2]}, entry, err == nil && malformed == nil
+	return event.Offset{Generation: generation, EntryID: parts[1], EventID: parts[2]}, entry, err == nil && malformed == nil
 }
 
 func (a *applied) hear(partition int, signal string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // After a loss Redis may give lower ids: its clock went back. Until the
@@ -19,16 +19,16 @@ func TestIsBehind_AnEntryThatRedisLostIsNotExpected(t *testing.T) {
 	s, err := lua.New(rdb, lua.Options{})
 	require.NoError(t, err)
 	for _, step := range []struct {
-		at       models.Offset
+		at       event.Offset
 		isBehind bool
 	}{
-		{models.Offset{Generation: 1, EntryID: "900-7", State: models.PartitionOK}, false},
-		{models.Offset{Generation: 1, EntryID: "900-6", State: models.PartitionOK}, true},
-		{models.Offset{Generation: 2, EntryID: "900-7", State: models.PartitionRecovering}, false},
-		{models.Offset{Generation: 2, EntryID: models.NoEntry, State: models.PartitionRecovering}, false},
-		{models.Offset{Generation: 2, EntryID: "100-1", State: models.PartitionOK}, false},
-		{models.Offset{Generation: 2, EntryID: "100-0", State: models.PartitionOK}, true},
-		{models.Offset{Generation: 1, EntryID: "900-8", State: models.PartitionOK}, true},
+		{event.Offset{Generation: 1, EntryID: "900-7", State: event.PartitionOK}, false},
+		{event.Offset{Generation: 1, EntryID: "900-6", State: event.PartitionOK}, true},
+		{event.Offset{Generation: 2, EntryID: "900-7", State: event.PartitionRecovering}, false},
+		{event.Offset{Generation: 2, EntryID: event.NoEntry, State: event.PartitionRecovering}, false},
+		{event.Offset{Generation: 2, EntryID: "100-1", State: event.PartitionOK}, false},
+		{event.Offset{Generation: 2, EntryID: "100-0", State: event.PartitionOK}, true},
+		{event.Offset{Generation: 1, EntryID: "900-8", State: event.PartitionOK}, true},
 	} {
 		isBehind, err := s.IsBehind(0, step.at)
 		require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // ClaimsMax bounds the claims of a call: at
@@ -221,7 +222,7 @@ func (s *Scripts) eventPart(m Meta, req *ClaimRequest, keyDigest string) []byte 
 		b = append(b, '"')
 	}
 	if s.opts.Durability == MySQL {
-		b = append(b, `,"mode":"`+models.ModeMySQL+`"`...)
+		b = append(b, `,"mode":"`+event.ModeMySQL+`"`...)
 	}
 	if m.Kind == models.KindPacket && m.Currency != "" { // the amount follows
 		b = append(b, `,"currency":"`...)

@@ -32,7 +32,7 @@ const releaseDone = ":r" // ends the record of a released claim
 // ClaimRecord is a claim as MySQL has it. Callees do not retain its bytes.
 type ClaimRecord struct {
 	ID, UserID []byte
-	KeyDigest  []byte // see models.Event.Key
+	KeyDigest  []byte // see event.Event.Key
 	Subjects   models.Subjects
 	Seq        int64
 	Quantity   int64 // units

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // EntryID is the id of an entry of a stream.
@@ -158,7 +159,7 @@ func (s *Scripts) Tips(ctx context.Context, partitions []int) (map[int]EntryID, 
 
 // Lacking returns partitions where Redis lacks the entry at MySQL's
 // offset. Errors as Stream.
-func (s *Scripts) Lacking(ctx context.Context, offsets map[int]models.Offset) (lacking []int, err error) {
+func (s *Scripts) Lacking(ctx context.Context, offsets map[int]event.Offset) (lacking []int, err error) {
 	found := make(map[int]*redis.XMessageSliceCmd, len(offsets))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition, at := range offsets {
@@ -181,7 +182,7 @@ func (s *Scripts) Lacking(ctx context.Context, offsets map[int]models.Offset) (l
 
 // IsEntry reports whether the entry found at an offset's id is the
 // applied one, not a later one.
-func IsEntry(found []redis.XMessage, at models.Offset) bool {
+func IsEntry(found []redis.XMessage, at event.Offset) bool {
 	return len(found) == 1 && EventIDOf(&found[0]) == at.EventID
 }
 

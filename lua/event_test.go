@@ -19,6 +19,7 @@ import (
 	"dibs/internal/tracing"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")
@@ -106,7 +107,7 @@ func TestClaimsOfModeMySQLSaySo(t *testing.T) {
 		b.s = s
 		waits := b.claim(want("waits", 1, "key"), want("waits", 1, "key"))
 		events := b.events()
-		require.Equal(t, []string{"", models.ModeMySQL}, []string{events[0].Mode, events[1].Mode})
+		require.Equal(t, []string{"", event.ModeMySQL}, []string{events[0].Mode, events[1].Mode})
 		require.Equal(t, []bool{false, true}, []bool{events[0].IsAwaited(), events[1].IsAwaited()})
 		require.Equal(t, []int64{1, 1, 0}, []int64{fast[0].Epoch, waits[0].Epoch, waits[1].Epoch}, "a replay says nothing of the load")
 		b.requireBooks()
@@ -139,7 +140,7 @@ func TestATraceTravelsInTheMetadata(t *testing.T) {
 			}
 			msg, err := redisstream.DefaultMarshallerUnmarshaller{}.Unmarshal(entry.Values)
 			require.NoError(t, err)
-			e, err := models.DecodeEvent(msg.Payload)
+			e, err := event.Decode(msg.Payload)
 			require.NoError(t, err)
 			require.Equal(t, e.ID, msg.UUID)
 			parents = append(parents, msg.Metadata.Get("traceparent"))

@@ -18,6 +18,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // noon is when tests start, by every clock.
@@ -99,7 +100,7 @@ func forgetLoads(t testing.TB, rdb redis.UniversalClient, stream string) {
 	require.NoError(t, err)
 	left := len(entries)
 	for _, entry := range entries {
-		if e, err := models.DecodeEvent([]byte(fmt.Sprint(entry.Values["payload"]))); err == nil && e.IsOfLot() {
+		if e, err := event.Decode([]byte(fmt.Sprint(entry.Values["payload"]))); err == nil && e.IsOfLot() {
 			left--
 			require.NoError(t, rdb.XDel(t.Context(), stream, entry.ID).Err())
 		}
@@ -164,16 +165,16 @@ func (b *bundle) state() lua.State {
 	return st
 }
 
-func (b *bundle) events() []models.Event {
+func (b *bundle) events() []event.Event {
 	b.t.Helper()
 	entries, err := b.rdb.XRange(b.t.Context(), b.keys.Stream, "-", "+").Result()
 	require.NoError(b.t, err)
-	var events []models.Event
+	var events []event.Event
 	for _, entry := range entries {
-		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		e, err := event.Decode([]byte(entry.Values["payload"].(string)))
 		require.NoError(b.t, err)
 		require.Equal(b.t, e.ID, entry.Values["_watermill_message_uuid"])
-		if e.CampaignID == b.c.ID && e.Type == models.EventClaimAccepted {
+		if e.CampaignID == b.c.ID && e.Type == event.ClaimAccepted {
 			events = append(events, e)
 		}
 	}
@@ -181,11 +182,11 @@ func (b *bundle) events() []models.Event {
 }
 
 // last is the newest event of the stream.
-func (b *bundle) last() models.Event {
+func (b *bundle) last() event.Event {
 	b.t.Helper()
 	entries := b.rdb.XRevRangeN(b.t.Context(), b.keys.Stream, "+", "-", 1).Val()
 	require.Len(b.t, entries, 1)
-	e, err := models.DecodeEvent([]byte(entries[0].Values["payload"].(string)))
+	e, err := event.Decode([]byte(entries[0].Values["payload"].(string)))
 	require.NoError(b.t, err)
 	return e
 }

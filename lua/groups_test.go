@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 func (b *bundle) read(group string, n int64) {
@@ -140,11 +140,11 @@ func TestSignals_ChangeWithTheOffset(t *testing.T) {
 		s, err := lua.New(rdb, lua.Options{Partitions: 3})
 		require.NoError(t, err)
 		require.Equal(t, []string{"", ""}, s.Signaled(t.Context(), []int{0, 2}))
-		require.NoError(t, s.Signal(t.Context(), map[int]models.Offset{0: {EntryID: "1-0", EventID: "a"}, 1: {EntryID: "9-0"}}))
+		require.NoError(t, s.Signal(t.Context(), map[int]event.Offset{0: {EntryID: "1-0", EventID: "a"}, 1: {EntryID: "9-0"}}))
 		one := s.Signaled(t.Context(), []int{0, 2})
 		require.NotEmpty(t, one[0])
 		require.Empty(t, one[1])
-		require.NoError(t, s.Signal(t.Context(), map[int]models.Offset{0: {EntryID: "1-0", EventID: "b"}}))
+		require.NoError(t, s.Signal(t.Context(), map[int]event.Offset{0: {EntryID: "1-0", EventID: "b"}}))
 		require.NotEqual(t, one, s.Signaled(t.Context(), []int{0, 2}))
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 func TestLoadWritesOnceAndWhole(t *testing.T) {
@@ -59,7 +60,7 @@ func TestLostPartIsNeverReadAsEmpty(t *testing.T) {
 		_, err = b.s.Adjust(t.Context(), b.c, &models.Definition{Version: b.c.Version, Name: "Gala"})
 		require.ErrorIs(t, err, lua.ErrAbsent)
 		require.Len(t, snapshot(t.Context(), t, rdb), 2, "and the stream, which has the definition")
-		require.Equal(t, models.EventCampaignChanged, b.last().Type)
+		require.Equal(t, event.CampaignChanged, b.last().Type)
 		require.Equal(t, "Gala", b.last().Definition.Name)
 	})
 }
@@ -77,7 +78,7 @@ func TestAdjustNamesNoSeqBeforeTheFirstClaim(t *testing.T) {
 		require.NotContains(t, payload, `"seq"`)
 		b.claim(want("u", 1, ""))
 		b.adjust(func(c *models.Campaign) { c.Total = 1 })
-		require.Equal(t, models.EventCampaignSoldOut, b.last().Type)
+		require.Equal(t, event.CampaignSoldOut, b.last().Type)
 		require.EqualValues(t, 1, b.last().Seq)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // Replies of scripts about lots.
@@ -89,7 +90,7 @@ type Load struct {
 	Sold       int64 // units ever sold
 	Taken      int64 // units of live claims and parked ones, and lost ones
 	Released   int64 // claims whose release Redis has applied
-	Rows       int64 // MySQL's claims of the lot, see models.Event
+	Rows       int64 // MySQL's claims of the lot, see event.Event
 	RowUnits   int64 // their units
 	Total      int64 // of a shard: its units
 	Shares     Shares
@@ -132,7 +133,7 @@ func (s *Scripts) loadCall(l *Load) (call, error) {
 	c := l.Campaign
 	k := s.KeysOf(c.ID)
 	users, keys, waves := k.staged(c.Epoch)
-	event, payload, err := s.loadEvent(models.EventLotLoaded, l)
+	event, payload, err := s.loadEvent(event.LotLoaded, l)
 	args := []any{s.serverNow(), l.Token, l.Generation, l.users, l.keys, l.packets, event, payload, l.lastMs}
 	args = append(append(args, fixed(c)...), definition(c)...)
 	args = append(args, "epoch", c.Epoch, "version", c.Version,
@@ -149,13 +150,13 @@ func (s *Scripts) loadCall(l *Load) (call, error) {
 	return call{[]string{k.State, k.Users, k.Keys, k.Waves, k.Moves, users, keys, waves, k.Stream, k.Signals}, args}, err
 }
 
-func (s *Scripts) loadEvent(kind models.EventType, l *Load) (id string, payload []byte, err error) {
+func (s *Scripts) loadEvent(kind event.Type, l *Load) (id string, payload []byte, err error) {
 	c := l.Campaign
-	e := models.Event{
+	e := event.Event{
 		Type: kind, Epoch: c.Epoch, Seq: l.Seq, Sold: l.Sold, Claims: l.Rows, Quantity: l.RowUnits,
 		Version: c.Version, Generation: l.Generation, At: s.at(), Definition: l.Definition, MadeMs: madeMs(c),
 	}
-	if kind == models.EventLotResumed { // it keeps its definition
+	if kind == event.LotResumed { // it keeps its definition
 		e.Version = 0
 		e.Definition = nil
 	}
@@ -163,12 +164,12 @@ func (s *Scripts) loadEvent(kind models.EventType, l *Load) (id string, payload 
 	return newEvent(&e)
 }
 
-func newEvent(e *models.Event) (id string, payload []byte, err error) {
+func newEvent(e *event.Event) (id string, payload []byte, err error) {
 	made, err := uuid.NewV7()
 	if err != nil {
 		return "", nil, fmt.Errorf("lua: event: %w", err)
 	}
-	e.V = models.EventVersion
+	e.V = event.Version
 	e.ID = made.String()
 	payload, err = json.Marshal(e)
 	return e.ID, payload, err
@@ -196,7 +197,7 @@ func readLoad(id string, code int64, err error) error {
 // RowUnits of l. Errors as LoadAll.
 func (s *Scripts) Resume(ctx context.Context, l *Load) error {
 	k := s.KeysOf(l.Campaign.ID)
-	event, payload, err := s.loadEvent(models.EventLotResumed, l)
+	event, payload, err := s.loadEvent(event.LotResumed, l)
 	if err != nil {
 		return err
 	}
@@ -214,7 +215,7 @@ func (s *Scripts) Evict(ctx context.Context, lots []models.Campaign, idle time.D
 	for i := range lots {
 		c := &lots[i]
 		k := s.KeysOf(c.ID)
-		e := models.Event{Type: models.EventLotEvicted, Epoch: c.Epoch, At: s.at()}
+		e := event.Event{Type: event.LotEvicted, Epoch: c.Epoch, At: s.at()}
 		e.CampaignID, e.Shard = models.SplitShardID(c.ID)
 		event, payload, err := newEvent(&e)
 		if err != nil {

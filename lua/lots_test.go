@@ -10,6 +10,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 func (b *bundle) unchanged(name string, do func()) {
@@ -109,7 +110,7 @@ func TestGeneration_StopsEveryScript(t *testing.T) {
 		one := b.taken(want("u", 1, ""))
 		_, _, err := b.s.NextGeneration(t.Context(), 0, 1)
 		require.NoError(t, err)
-		require.Equal(t, models.EventPartitionGeneration, b.last().Type)
+		require.Equal(t, event.PartitionGeneration, b.last().Type)
 		lowered := *b.c
 		lowered.Version = 9
 		b.unchanged("each script", func() {
@@ -120,7 +121,7 @@ func TestGeneration_StopsEveryScript(t *testing.T) {
 		state := rdb.HGetAll(t.Context(), b.keys.State).Val()
 		_, err = b.s.Adjust(t.Context(), &lowered, nil)
 		require.ErrorIs(t, err, lua.ErrAbsent)
-		require.Equal(t, models.EventCampaignChanged, b.last().Type, "the stream alone has it")
+		require.Equal(t, event.CampaignChanged, b.last().Type, "the stream alone has it")
 		require.Equal(t, state, rdb.HGetAll(t.Context(), b.keys.State).Val())
 		require.Equal(t, []lua.Released{lua.ReleasedAway}, b.giveBack(one), "the event alone is added")
 		loaded, err := b.s.Load(t.Context(), b.c)
@@ -147,7 +148,7 @@ func TestLoad_IsTheTokensAndTheGenerations(t *testing.T) {
 		require.NoError(t, try())
 		st := b.state()
 		require.Equal(t, []int64{9, 0, 0}, []int64{st.Seq, st.Sold, st.Taken})
-		require.Equal(t, models.EventLotLoaded, b.last().Type)
+		require.Equal(t, event.LotLoaded, b.last().Type)
 		require.ErrorIs(t, b.s.Resume(t.Context(), &load), lua.ErrOther, "it is live")
 	})
 }
@@ -199,7 +200,7 @@ func TestEvict_TakesWhatIsIdle(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, evict(time.Second), "the loader gave up")
 		require.Zero(t, rdb.Exists(t.Context(), b.keys.State, b.keys.Users, b.keys.Keys).Val())
-		require.Equal(t, models.EventLotEvicted, b.last().Type)
+		require.Equal(t, event.LotEvicted, b.last().Type)
 		require.True(t, evict(time.Second), "MySQL is told so of one that is gone")
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // shardsOf are shards of a campaign in Redis,
@@ -68,7 +69,7 @@ func (l *shardsOf) events() (all []string) {
 	entries, err := l.s.Entries(l.t.Context(), 0, lua.EntryID{}, 1000)
 	require.NoError(l.t, err)
 	for i := range entries {
-		e, err := models.DecodeEvent([]byte(entries[i].Payload))
+		e, err := event.Decode([]byte(entries[i].Payload))
 		require.NoError(l.t, err, entries[i].Payload)
 		if e.CampaignID == campaignID {
 			all = append(all, fmt.Sprintf("%s %s: %d of %d, %d", e.Type, e.Move, e.Quantity, e.Shard, e.Peer))

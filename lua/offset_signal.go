@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/sleep"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 const (
@@ -23,12 +23,12 @@ type OffsetSignal struct {
 	stop    func()
 
 	mu      sync.Mutex
-	offsets map[int]models.Offset // to publish
+	offsets map[int]event.Offset // to publish
 }
 
 // NewOffsetSignal starts an OffsetSignal; Stop stops it.
 func NewOffsetSignal(scripts *Scripts) *OffsetSignal {
-	s := &OffsetSignal{scripts: scripts, wake: make(chan struct{}, 1), offsets: make(map[int]models.Offset)}
+	s := &OffsetSignal{scripts: scripts, wake: make(chan struct{}, 1), offsets: make(map[int]event.Offset)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.run(ctx) })
@@ -66,12 +66,12 @@ func (s *OffsetSignal) signal() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.offsets, func(partition int, at models.Offset) bool { return published[partition] == at })
+	maps.DeleteFunc(s.offsets, func(partition int, at event.Offset) bool { return published[partition] == at })
 	return true
 }
 
 // Publish sends offsets soon. It is safe for concurrent use.
-func (s *OffsetSignal) Publish(offsets map[int]models.Offset) {
+func (s *OffsetSignal) Publish(offsets map[int]event.Offset) {
 	s.mu.Lock()
 	maps.Copy(s.offsets, offsets)
 	s.mu.Unlock()

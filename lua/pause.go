@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/models"
+	"dibs/models/event"
 )
 
 const statusClosed = 1 // pause.lua: the campaign is closed
@@ -31,8 +32,8 @@ func (s *Scripts) Pause(ctx context.Context, ids []string, p *Pause) []error {
 	calls := make([]call, len(ids))
 	for i, id := range ids {
 		campaignID, shard := models.SplitShardID(id)
-		event := models.Event{
-			V: models.EventVersion, Type: models.EventCampaignPaused, ID: uuid.NewString(), CampaignID: campaignID,
+		event := event.Event{
+			V: event.Version, Type: event.CampaignPaused, ID: uuid.NewString(), CampaignID: campaignID,
 			Shard: shard, At: s.at(), PauseID: p.ID, Actor: p.Actor, RequestID: p.RequestID,
 		}
 		payload, err := json.Marshal(&event)

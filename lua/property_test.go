@@ -20,6 +20,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // step is one thing that happens to a campaign,
@@ -356,8 +357,8 @@ func (p *player) inHours(h int) *time.Time {
 
 // announcementFits checks an event about the stock, which follows the
 // claim that crossed the line.
-func announcementFits(e *models.Event, last int64) error {
-	if e.Seq != last || e.Remaining == nil || *e.Remaining < 0 || e.Type == models.EventCampaignSoldOut && *e.Remaining != 0 {
+func announcementFits(e *event.Event, last int64) error {
+	if e.Seq != last || e.Remaining == nil || *e.Remaining < 0 || e.Type == event.CampaignSoldOut && *e.Remaining != 0 {
 		return fmt.Errorf("event %+v after seq %d", e, last)
 	}
 	return nil
@@ -380,15 +381,15 @@ func (p *player) checkEvents() error {
 		}
 	}
 	for _, entry := range entries {
-		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		e, err := event.Decode([]byte(entry.Values["payload"].(string)))
 		if err != nil {
 			return err
 		}
 		switch c := claims[e.ID]; {
 		case e.IsOfLot():
-		case e.Type == models.EventClaimReleased:
+		case e.Type == event.ClaimReleased:
 			released[e.ClaimID]--
-		case e.Type != models.EventClaimAccepted:
+		case e.Type != event.ClaimAccepted:
 			if err := announcementFits(&e, seqs[e.CampaignID]); err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 func (b *bundle) released(req lua.ClaimRequest, seq int64, at time.Time) lua.Release {
@@ -21,8 +22,8 @@ func (b *bundle) released(req lua.ClaimRequest, seq int64, at time.Time) lua.Rel
 }
 
 func releaseOf(req lua.ClaimRequest, claim models.Claim) lua.Release {
-	event := models.Event{
-		V: 1, Type: models.EventClaimReleased, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: claim.CampaignID, UserID: req.UserID,
+	event := event.Event{
+		V: 1, Type: event.ClaimReleased, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: claim.CampaignID, UserID: req.UserID,
 		Quantity: req.Quantity, Seq: claim.Seq, ClaimID: req.ID.String(), At: claim.ClaimedAt, ClaimedAt: &claim.ClaimedAt,
 	}
 	payload, _ := json.Marshal(&event)

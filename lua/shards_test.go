@@ -9,6 +9,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // Units that became free between two views of a shard make them
@@ -45,7 +46,7 @@ func TestAShardIsDryAndNeverSoldOut(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, entries, 2, "the last unit of a shard is no line of the campaign")
 		for i, entry := range entries {
-			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+			e, err := event.Decode([]byte(entry.Values["payload"].(string)))
 			require.NoError(t, err)
 			require.Equal(t, []any{b.meta.CampaignID(), 3, int64(i + 1), b.c.ID}, []any{e.CampaignID, e.Shard, e.Seq, e.LotID()})
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // Signals are what a partition publishes to all processes, see SignalsKey.
@@ -58,7 +58,7 @@ func (s *Scripts) AskSeen(ctx context.Context, lots []string) error {
 // that all its lots are away. isNext is false if Redis'
 // generation, inForce, is not lower. Errors as Stream.
 func (s *Scripts) NextGeneration(ctx context.Context, partition int, generation int64) (isNext bool, inForce int64, err error) {
-	event, payload, err := newEvent(&models.Event{Type: models.EventPartitionGeneration, Generation: generation, At: s.at()})
+	event, payload, err := newEvent(&event.Event{Type: event.PartitionGeneration, Generation: generation, At: s.at()})
 	if err != nil {
 		return false, 0, err
 	}
@@ -77,7 +77,7 @@ const signalOffset = "offset"
 
 // Signal publishes MySQL's offsets, by partition. They are a hint when to ask
 // MySQL, and no proof: a restored Redis has old ones. Errors as State.
-func (s *Scripts) Signal(ctx context.Context, offsets map[int]models.Offset) error {
+func (s *Scripts) Signal(ctx context.Context, offsets map[int]event.Offset) error {
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for partition, at := range offsets {
 			p.HSet(ctx, SignalsKey(partition), signalOffset, signalOf(at))

@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/models"
+	"dibs/models/stored"
 )
 
-func rows() []models.ClaimRow {
+func rows() []stored.ClaimRow {
 	resolved := at.Add(time.Minute)
-	claimed := models.ClaimRow{
+	claimed := stored.ClaimRow{
 		ID: "01a1fc6d-e406-7215-ad5f-bdaab8462f2c", CampaignID: "spring", Seq: 17, UserID: "ada", Quantity: 2, Status: models.ClaimClaimed,
 		KeyDigest: "secret of the store", Epoch: 3, ClaimedAt: at.Time, SyncedAt: resolved,
 	}
@@ -26,7 +27,7 @@ func rows() []models.ClaimRow {
 	expired.Status, expired.ReleaseReason = models.ClaimExpired, models.ReasonExpired
 	packet := claimed
 	packet.CampaignID, packet.Quantity, packet.PacketID, packet.Amount = "gala", 1, new("_00000017"), new(int64(0))
-	return []models.ClaimRow{claimed, redeemed, released, expired, packet}
+	return []stored.ClaimRow{claimed, redeemed, released, expired, packet}
 }
 
 // Storefronts read this JSON: names and forms of the fields must not change.
@@ -54,7 +55,7 @@ func TestClaimsAreAnsweredAsStorefrontsReadThem(t *testing.T) {
 
 func TestAClaimIsTheSameFromItsEventAndFromItsRow(t *testing.T) {
 	t.Parallel()
-	for i, row := range []models.ClaimRow{rows()[0], rows()[4]} {
+	for i, row := range []stored.ClaimRow{rows()[0], rows()[4]} {
 		e := events()[i]
 		if i == 1 {
 			row.Amount = new(int64(8888))

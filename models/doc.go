@@ -1,4 +1,5 @@
 // Package models defines what several packages share: campaigns, claims,
-// events, outcomes, valid ids and MySQL's rows. It imports no other package
+// outcomes and valid ids. Its package event has what streams hold, stored
+// MySQL's rows, calendar days and time zones. They import no other package
 // of this module.
 package models

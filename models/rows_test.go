@@ -12,6 +12,7 @@ import (
 
 	"dibs/internal/migrations"
 	"dibs/models"
+	"dibs/models/stored"
 )
 
 // Each field of each struct needs its column in the migrations' tables.
@@ -25,10 +26,10 @@ func TestEveryRowHasItsTable(t *testing.T) {
 	_, err = migrations.Up(t.Context(), pool, migrations.SQLite)
 	require.NoError(t, err)
 	for table, row := range map[string]any{
-		"defined_lots": &models.Campaign{}, "claims": &models.ClaimRow{}, "stock_flushes": &models.StockFlush{}, "parked_events": &models.ParkedEvent{},
-		"outbox": &models.OutboxRow{}, "settings": &models.Setting{}, "streams": &models.StreamRecord{}, "packets": &models.PacketRow{},
-		"packet_batches": &models.PacketBatchRow{}, "reconciliations": &models.Reconciliation{}, "repairs": &models.Repair{},
-		"hold_cursors": &models.HoldCursor{}, "hold_dues": &models.HoldDue{}, "claim_orders": &models.ClaimOrder{}, "hold_extensions": &models.HoldExtension{}, "consumer_groups": &models.ConsumerGroup{}, "webhook_events": &models.WebhookEvent{},
+		"defined_lots": &models.Campaign{}, "claims": &stored.ClaimRow{}, "stock_flushes": &stored.StockFlush{}, "parked_events": &stored.ParkedEvent{},
+		"outbox": &stored.OutboxRow{}, "settings": &stored.Setting{}, "streams": &stored.StreamRecord{}, "packets": &stored.PacketRow{},
+		"packet_batches": &models.PacketBatchRow{}, "reconciliations": &stored.Reconciliation{}, "repairs": &stored.Repair{},
+		"hold_cursors": &stored.HoldCursor{}, "hold_dues": &stored.HoldDue{}, "claim_orders": &stored.ClaimOrder{}, "hold_extensions": &stored.HoldExtension{}, "consumer_groups": &stored.ConsumerGroup{}, "webhook_events": &stored.WebhookEvent{},
 	} {
 		parsed, err := schema.Parse(row, &sync.Map{}, db.NamingStrategy)
 		require.NoError(t, err)

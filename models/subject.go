@@ -113,7 +113,7 @@ func digest(secret, text string) []byte {
 	return mac.Sum(nil)[:digestOfSubject]
 }
 
-// validate checks an event's subjects, see CheckUserID.
+// Validate checks an event's subjects, see CheckUserID.
 func (s Subjects) Validate() error {
 	if len(s) > SubjectsMax {
 		return fmt.Errorf("%w: must be at most %d", ErrID, SubjectsMax)

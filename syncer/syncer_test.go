@@ -9,7 +9,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/compare"
@@ -43,7 +44,7 @@ func TestSyncer_AFollowerLeavesTheLeadersJobsUntilItLeads(t *testing.T) {
 	t.Parallel()
 	s, db := syncertest.NewStream(t), syncertest.OpenServer(t)
 	require.NoError(t, s.Redis.Set(t.Context(), lua.LeaderKey, "another", 0).Err())
-	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: "a"})
+	row, err := campaigns.NewOutboxRow(stored.OutboxEvent, &event.Event{Type: event.CampaignClosed, CampaignID: "a"})
 	require.NoError(t, err)
 	row.CreatedAt = row.CreatedAt.Add(-time.Minute)
 	require.NoError(t, db.Create(&row).Error)

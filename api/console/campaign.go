@@ -12,6 +12,7 @@ import (
 	"dibs/api/console/signin"
 	"dibs/api/console/words"
 	"dibs/models"
+	"dibs/models/stored"
 )
 
 const recordsMax = 20
@@ -51,11 +52,11 @@ type recordsOf struct {
 	Shards      int
 	Currency    string
 	Acts        bool
-	Waves       health.Asked[[]models.Wave]
-	Flushes     health.Asked[[]models.StockFlush]
-	Comparisons health.Asked[[]models.Reconciliation]
-	Repairs     health.Asked[[]models.Repair]
-	Parked      health.Asked[[]models.ParkedEvent]
+	Waves       health.Asked[[]stored.Wave]
+	Flushes     health.Asked[[]stored.StockFlush]
+	Comparisons health.Asked[[]stored.Reconciliation]
+	Repairs     health.Asked[[]stored.Repair]
+	Parked      health.Asked[[]stored.ParkedEvent]
 	Changes     health.Asked[[]models.AuditEntry]
 }
 

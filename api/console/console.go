@@ -13,6 +13,7 @@ import (
 	"dibs/api/console/signin"
 	"dibs/api/wire"
 	"dibs/models"
+	"dibs/models/stored"
 )
 
 //go:embed pages static
@@ -26,13 +27,13 @@ var errNotAnswered = errors.New("console: not answered")
 // Records reads MySQL's records beside the counters. Errors:
 // models.ErrNotFound; any other means that MySQL doesn't answer.
 type Records interface {
-	Flushes(ctx context.Context, campaignID string, most int) ([]models.StockFlush, error)
-	Comparisons(ctx context.Context, campaignID string, most int) ([]models.Reconciliation, error)
-	Repairs(ctx context.Context, campaignID string, most int) ([]models.Repair, error)
-	Parked(ctx context.Context, campaignID string, most int) ([]models.ParkedEvent, error)
-	Waves(ctx context.Context, campaignID string, most int) ([]models.Wave, error)
-	Story(ctx context.Context, claimID string) (models.ClaimStory, error)
-	ClaimsOfOrder(ctx context.Context, orderID string, most int) ([]models.ClaimRow, error)
+	Flushes(ctx context.Context, campaignID string, most int) ([]stored.StockFlush, error)
+	Comparisons(ctx context.Context, campaignID string, most int) ([]stored.Reconciliation, error)
+	Repairs(ctx context.Context, campaignID string, most int) ([]stored.Repair, error)
+	Parked(ctx context.Context, campaignID string, most int) ([]stored.ParkedEvent, error)
+	Waves(ctx context.Context, campaignID string, most int) ([]stored.Wave, error)
+	Story(ctx context.Context, claimID string) (stored.ClaimStory, error)
+	ClaimsOfOrder(ctx context.Context, orderID string, most int) ([]stored.ClaimRow, error)
 	Webhooks(ctx context.Context) ([]models.WebhookLag, error)
 }
 

@@ -17,6 +17,7 @@ import (
 	"dibs/api/console/signin"
 	"dibs/api/console/words"
 	"dibs/models"
+	"dibs/models/stored"
 )
 
 // foundMax bounds the claims of a user or an order on a page.
@@ -27,7 +28,7 @@ const livesMax = 20
 type findPage struct {
 	Query    string
 	OfUser   []models.Claim
-	OfOrder  []models.ClaimRow
+	OfOrder  []stored.ClaimRow
 	Life     []moment // of all these claims
 	Problems []string // sources that didn't answer
 }
@@ -50,7 +51,7 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *signin.Sess
 	}
 	var all errgroup.Group
 	var user health.Asked[userClaims]
-	var order health.Asked[[]models.ClaimRow]
+	var order health.Asked[[]stored.ClaimRow]
 	claim := health.Asked[bool]{Known: true}
 	claimID, err := uuid.Parse(page.Query) // also in capitals, or in braces
 	if err == nil {
@@ -66,7 +67,7 @@ func (c *Console) getFind(w http.ResponseWriter, r *http.Request, s *signin.Sess
 		err = c.answered(r, "/v1/users/"+url.PathEscape(id)+"/claims?limit=50", &found)
 		return found, err
 	})
-	health.Ask(r.Context(), &all, &order, func(ctx context.Context) ([]models.ClaimRow, error) {
+	health.Ask(r.Context(), &all, &order, func(ctx context.Context) ([]stored.ClaimRow, error) {
 		return c.cfg.Records.ClaimsOfOrder(ctx, id, foundMax)
 	})
 	_ = all.Wait() // each answer has its own error
@@ -150,7 +151,7 @@ func (c *Console) getClaim(w http.ResponseWriter, r *http.Request, s *signin.Ses
 	c.show(w, s, http.StatusOK, "claim", page)
 }
 
-func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, error) {
+func (c *Console) story(ctx context.Context, id string) (stored.ClaimStory, error) {
 	ctx, cancel := context.WithTimeout(ctx, health.Timeout)
 	defer cancel()
 	story, err := c.cfg.Records.Story(ctx, id)
@@ -162,7 +163,7 @@ func (c *Console) story(ctx context.Context, id string) (models.ClaimStory, erro
 
 // seqScope names what the claim's seq counts in. Without its row that may be
 // the campaign or one of its shards.
-func seqScope(story *models.ClaimStory) string {
+func seqScope(story *stored.ClaimStory) string {
 	switch {
 	case story.Row == nil:
 		return "the campaign or of its shard"
@@ -174,7 +175,7 @@ func seqScope(story *models.ClaimStory) string {
 
 // lifeOf is a claim's history in order. known is false if MySQL doesn't
 // answer: then nothing is said about a missing row.
-func lifeOf(claim *models.Claim, story *models.ClaimStory, known bool) []moment {
+func lifeOf(claim *models.Claim, story *stored.ClaimStory, known bool) []moment {
 	life := []moment{{
 		At: claim.ClaimedAt.Time, What: "Claimed", Why: "Redis accepted it as claim " + words.Number(claim.Seq) + " of " + seqScope(story) + ".",
 		Event: claim.ID,

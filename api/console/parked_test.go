@@ -20,7 +20,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/stored"
 )
 
 // They must be listed; each group replays its own, and one can be discarded.
@@ -52,7 +52,7 @@ func TestParkedMessagesOfEveryGroup(t *testing.T) {
 	store := syncertest.OpenStore(t, sqlstore.Config{DSN: db.DSN})
 	require.NoError(t, store.Exec("INSERT INTO webhook_events (endpoint, campaign_id, no, event_id, type, at, payload, created_at, parked_at, reason)"+
 		" VALUES ('shop', 'spring', 1, 'four', 'claim.accepted', NOW(), '{}', NOW(), NOW(), 'it answered 500')").Error)
-	require.NoError(t, store.Create(&models.ParkedEvent{ID: "five", LotID: "spring#2", Payload: []byte("{}"), ParkedAt: time.Now()}).Error)
+	require.NoError(t, store.Create(&stored.ParkedEvent{ID: "five", LotID: "spring#2", Payload: []byte("{}"), ParkedAt: time.Now()}).Error)
 	file := filepath.Join(t.TempDir(), "endpoints.json")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"endpoints":[{"name":"shop","url":%q,`+
 		`"secrets":["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="],"events":["claim.accepted"]}]}`, hook.URL), 0o600))

@@ -17,6 +17,7 @@ import (
 	"dibs/api/console/words"
 	"dibs/api/wire"
 	"dibs/models"
+	"dibs/models/stored"
 )
 
 // ParkedMessages are messages that consumer groups couldn't handle.
@@ -44,11 +45,11 @@ type ParkedMessage struct {
 type troublePage struct {
 	Done     string
 	Acts     bool
-	Parked   health.Asked[[]models.ParkedEvent]
+	Parked   health.Asked[[]stored.ParkedEvent]
 	Messages health.Asked[[]parkedMessages]
 	Webhooks health.Asked[[]models.WebhookLag]
 	Posts    health.Asked[parkedMessages] // not accepted by endpoints
-	Repairs  health.Asked[[]models.Repair]
+	Repairs  health.Asked[[]stored.Repair]
 }
 
 type parkedMessages struct {
@@ -151,7 +152,7 @@ func (c *Console) prepareParked(r *http.Request, given url.Values) (*action, *wi
 func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *signin.Session) {
 	page := troublePage{Done: doneWords[r.URL.Query().Get("done")], Acts: s.Who.Acts}
 	var all errgroup.Group
-	health.Ask(r.Context(), &all, &page.Parked, func(ctx context.Context) ([]models.ParkedEvent, error) {
+	health.Ask(r.Context(), &all, &page.Parked, func(ctx context.Context) ([]stored.ParkedEvent, error) {
 		return c.cfg.Records.Parked(ctx, "", 5*recordsMax)
 	})
 	health.Ask(r.Context(), &all, &page.Messages, func(ctx context.Context) ([]parkedMessages, error) { return c.messages(ctx, page.Acts) })
@@ -160,7 +161,7 @@ func (c *Console) getTrouble(w http.ResponseWriter, r *http.Request, s *signin.S
 		list, err := c.cfg.Parked.List(ctx, webhooksGroup, 5*recordsMax)
 		return parkedMessages{Group: webhooksGroup, Count: int64(len(list)), List: list, Acts: page.Acts}, err
 	})
-	health.Ask(r.Context(), &all, &page.Repairs, func(ctx context.Context) ([]models.Repair, error) {
+	health.Ask(r.Context(), &all, &page.Repairs, func(ctx context.Context) ([]stored.Repair, error) {
 		return c.cfg.Records.Repairs(ctx, "", 5*recordsMax)
 	})
 	_ = all.Wait() // each answer has its own error

@@ -19,6 +19,7 @@ import (
 	"dibs/api/wire"
 	"dibs/models"
 	"dibs/models/calendar"
+	"dibs/models/event"
 )
 
 const (
@@ -37,13 +38,13 @@ const streamed = 0
 // Ledger reads what happened to claims. Errors: models.ErrNotFound,
 // *models.ArchivedError; any other means that MySQL doesn't answer.
 type Ledger interface {
-	Page(ctx context.Context, campaignID string, after models.LedgerPlace, limit int) (events []models.Event, upto time.Time, err error)
-	All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error)
-	Settle(ctx context.Context, day calendar.Day) (models.Settlement, error)
+	Page(ctx context.Context, campaignID string, after event.Place, limit int) (events []event.Event, upto time.Time, err error)
+	All(ctx context.Context, campaignID string, after event.Place) (iter.Seq2[*event.Event, error], error)
+	Settle(ctx context.Context, day calendar.Day) (event.Settlement, error)
 }
 
 // LedgerEvent is an event in the document.
-type LedgerEvent models.Event
+type LedgerEvent event.Event
 
 // LedgerPage is the answer of GetLedger.
 type LedgerPage struct {
@@ -60,7 +61,7 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	if p := wire.InvalidID("id", models.CheckCampaignID(id)); p != nil {
 		return p.Write(w)
 	}
-	after, err := models.ParseLedgerPlace(query.Get("after"))
+	after, err := event.ParsePlace(query.Get("after"))
 	if err != nil {
 		return wire.Invalid("after", "must be the next of a page").Write(w)
 	}
@@ -87,7 +88,7 @@ func (s *Routes) GetLedger(w http.ResponseWriter, r *http.Request) int {
 	page := LedgerPage{Events: make([]LedgerEvent, len(events)), Next: query.Get("after"), Upto: models.NewTime(upto)}
 	for i := range events {
 		page.Events[i] = LedgerEvent(events[i])
-		page.Next = models.LedgerPlaceOf(&events[i]).String()
+		page.Next = event.PlaceOf(&events[i]).String()
 	}
 	return writeJSON(w, page)
 }
@@ -133,7 +134,7 @@ func (s *Routes) refuseLedger(ctx context.Context, id string, err error) *wire.P
 
 // ledgerCSV streams a ledger. A failure after the first byte cuts the
 // connection, so that no client takes a part for the whole.
-func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after models.LedgerPlace, forSheet bool) int {
+func (s *Routes) ledgerCSV(w http.ResponseWriter, r *http.Request, id string, after event.Place, forSheet bool) int {
 	if !s.reports.TryAcquire(1) {
 		return wire.Refuse(wire.CodeUnavailable).Write(w)
 	}
@@ -179,7 +180,7 @@ var ledgerColumns = []string{
 // writeLedger writes events as CSV. A spreadsheet would run formulas in it.
 // So for one, texts go through wire.Cell, and the file starts with a byte order
 // mark.
-func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet bool) error {
+func writeLedger(w io.Writer, events iter.Seq2[*event.Event, error], forSheet bool) error {
 	text := func(of string) string { return of }
 	to := "-"
 	if forSheet {
@@ -196,7 +197,7 @@ func writeLedger(w io.Writer, events iter.Seq2[*models.Event, error], forSheet b
 		}
 		claimID := e.ClaimID
 		amount := ""
-		if e.Type == models.EventClaimAccepted {
+		if e.Type == event.ClaimAccepted {
 			claimID = e.ID
 		}
 		if e.Amount != nil {
@@ -264,7 +265,7 @@ func DocumentSettlement(oapi *huma.OpenAPI, op *huma.Operation) {
 		{Name: "date", In: "path", Required: true, Schema: &huma.Schema{Type: "string", Format: "date"}, Description: "the day"},
 		{Name: "time_zone", In: "query", Schema: &huma.Schema{Type: "string"}, Description: "IANA name of the zone of the day; UTC unless given"},
 	}
-	wire.DocumentAnswer(op, "200", "The sums of the day", wire.JSONContentType[0], wire.SchemaOf[models.Settlement](oapi))
+	wire.DocumentAnswer(op, "200", "The sums of the day", wire.JSONContentType[0], wire.SchemaOf[event.Settlement](oapi))
 }
 
 func timeText(t *models.Time) string {

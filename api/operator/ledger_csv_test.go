@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // csvOf is the ledger of events in one of its two forms.
-func csvOf(t *testing.T, forSheet bool, events ...models.Event) (text string, lines [][]string) {
+func csvOf(t *testing.T, forSheet bool, events ...event.Event) (text string, lines [][]string) {
 	t.Helper()
-	all := func() iter.Seq2[*models.Event, error] {
-		return func(yield func(*models.Event, error) bool) {
+	all := func() iter.Seq2[*event.Event, error] {
+		return func(yield func(*event.Event, error) bool) {
 			for i := range events {
 				if !yield(&events[i], nil) {
 					return
@@ -41,8 +42,8 @@ func TestLedgerCSV_TextsOfUsersAreNoFormulas(t *testing.T) {
 		`=HYPERLINK("http://x","y")`: `'=HYPERLINK("http://x","y")`, "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "＝1": "'＝1",
 		"a;=1": "a;'=1", "a\t+1": "a\t'+1", "a\n=1": "a\n'=1", "1-2 = 3": "1-2 = 3", "ada": "ada", "": "",
 	} {
-		e := models.Event{
-			Type: models.EventClaimReleased, ID: "e1", At: at, ClaimID: text, UserID: text, Quantity: 1, PacketID: text, OrderID: text, Reason: text,
+		e := event.Event{
+			Type: event.ClaimReleased, ID: "e1", At: at, ClaimID: text, UserID: text, Quantity: 1, PacketID: text, OrderID: text, Reason: text,
 			Seqs: [][2]int64{{1, 3}},
 		}
 		raw, lines := csvOf(t, false, e)
@@ -64,7 +65,7 @@ func TestLedgerCSV_TextsOfUsersAreNoFormulas(t *testing.T) {
 func TestLedgerCSV_SaysUntilWhenAHoldIsExtended(t *testing.T) {
 	t.Parallel()
 	until := models.NewTime(time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC))
-	_, lines := csvOf(t, false, models.Event{Type: models.EventClaimExtended, ExpiresAt: &until}, models.Event{Type: models.EventClaimRedeemed})
+	_, lines := csvOf(t, false, event.Event{Type: event.ClaimExtended, ExpiresAt: &until}, event.Event{Type: event.ClaimRedeemed})
 	column := slices.Index(lines[0], "expires_at")
 	require.Positive(t, column, lines[0])
 	require.Equal(t, []string{"2027-01-31T18:00:00.000Z", ""}, []string{lines[1][column], lines[2][column]})

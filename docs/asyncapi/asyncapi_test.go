@@ -18,6 +18,7 @@ import (
 
 	"dibs/docs/asyncapi"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // document is what of the document the tests look at.
@@ -52,21 +53,21 @@ func TestRealEventsAreAsTheDocumentSays(t *testing.T) {
 	text, err := os.ReadFile("../../models/testdata/events.jsonl")
 	require.NoError(t, err)
 	seen := map[string]bool{}
-	givenUp, err := json.Marshal(&models.Event{
-		V: 1, Type: models.EventClaimsGivenUp, ID: "g", CampaignID: "spring", Quantity: 7, IDs: []string{"a"}, Seqs: [][2]int64{{4, 9}},
+	givenUp, err := json.Marshal(&event.Event{
+		V: 1, Type: event.ClaimsGivenUp, ID: "g", CampaignID: "spring", Quantity: 7, IDs: []string{"a"}, Seqs: [][2]int64{{4, 9}},
 		At: models.NewTime(time.Now()),
 	})
 	require.NoError(t, err)
-	dropped, err := json.Marshal(&models.Event{
-		V: 1, Type: models.EventClaimsDropped, ID: "d", CampaignID: "spring", Shard: 2, IDs: []string{"a"}, At: models.NewTime(time.Now()),
+	dropped, err := json.Marshal(&event.Event{
+		V: 1, Type: event.ClaimsDropped, ID: "d", CampaignID: "spring", Shard: 2, IDs: []string{"a"}, At: models.NewTime(time.Now()),
 	})
 	require.NoError(t, err)
-	deleted, err := json.Marshal(&models.Event{V: 1, Type: models.EventCampaignDeleted, ID: "x", CampaignID: "spring", At: models.NewTime(time.Now())})
+	deleted, err := json.Marshal(&event.Event{V: 1, Type: event.CampaignDeleted, ID: "x", CampaignID: "spring", At: models.NewTime(time.Now())})
 	require.NoError(t, err)
 	all := string(text) + string(givenUp) + "\n" + string(dropped) + "\n" + string(deleted) + "\n"
 	for line := range strings.Lines(all) {
 		require.NoError(t, Conforms(byType, []byte(line)), line)
-		var e models.Event
+		var e event.Event
 		require.NoError(t, json.Unmarshal([]byte(line), &e))
 		seen[string(e.Type)] = true
 	}
@@ -109,7 +110,7 @@ func TestEveryFieldOfAnEventIsDescribed(t *testing.T) {
 			described[name] = true
 		}
 	}
-	for f := range reflect.TypeFor[models.Event]().Fields() {
+	for f := range reflect.TypeFor[event.Event]().Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		require.True(t, described[name], name)
 	}

@@ -12,6 +12,7 @@ import (
 	"dibs/internal/oracle"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ type ledger struct {
 	settings map[string]string
 
 	mu     sync.Mutex
-	events []models.Event // published
+	events []event.Event // published
 }
 
 func newLedger(t *testing.T, w setup) *ledger {
@@ -63,8 +64,8 @@ func (l *ledger) publish(n int) {
 	_, err := l.rdb.Pipelined(context.Background(), func(p redis.Pipeliner) error {
 		for i := first; i < first+n; i++ {
 			amount := int64(i%997 + 1)
-			e := models.Event{
-				V: models.EventVersion, Type: models.EventClaimAccepted, ID: fmt.Sprintf("019c0000-0000-7000-8000-%012d", i), CampaignID: "rain",
+			e := event.Event{
+				V: event.Version, Type: event.ClaimAccepted, ID: fmt.Sprintf("019c0000-0000-7000-8000-%012d", i), CampaignID: "rain",
 				UserID: fmt.Sprintf("user-%d", i%100), Quantity: 1, Seq: int64(i + 1), Epoch: 1, At: models.NewTime(time.Now()),
 				PacketID: fmt.Sprintf("p%06d", i), Amount: &amount, Currency: "EUR",
 			}

@@ -12,16 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // reader collects events of claims like an external program,
 // relying only on what the stream promises.
 type reader struct {
 	mu     sync.Mutex
-	events map[string]models.Event // of accepted claims, by claim id
-	texts  map[string]string       // payloads
-	lines  map[string]string       // events about campaigns: campaign and type, by event id
+	events map[string]event.Event // of accepted claims, by claim id
+	texts  map[string]string      // payloads
+	lines  map[string]string      // events about campaigns: campaign and type, by event id
 	faults []string
 }
 
@@ -31,12 +31,12 @@ const faultsMax = 20
 func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, err := models.DecodeEvent(payload)
+	e, err := event.Decode(payload)
 	if err != nil {
 		r.faultf("entry %s: %v", entry, err)
 		return
 	}
-	if e.Type != models.EventClaimAccepted {
+	if e.Type != event.ClaimAccepted {
 		if e.UserID == "" || e.ClaimID == "" {
 			r.lines[e.ID] = e.CampaignID + " " + string(e.Type)
 		}
@@ -53,7 +53,7 @@ func (r *reader) take(entries map[string]string, entry string, payload []byte) {
 }
 
 func newReader() *reader {
-	return &reader{events: map[string]models.Event{}, texts: map[string]string{}, lines: map[string]string{}}
+	return &reader{events: map[string]event.Event{}, texts: map[string]string{}, lines: map[string]string{}}
 }
 
 func (r *reader) faultf(format string, args ...any) {
@@ -62,10 +62,10 @@ func (r *reader) faultf(format string, args ...any) {
 	}
 }
 
-func (r *reader) of(campaignID string) (events map[string]models.Event, faults []string) {
+func (r *reader) of(campaignID string) (events map[string]event.Event, faults []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	events = make(map[string]models.Event)
+	events = make(map[string]event.Event)
 	for id, e := range r.events {
 		if e.CampaignID == campaignID {
 			events[id] = e

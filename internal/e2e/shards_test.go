@@ -12,6 +12,7 @@ import (
 
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/models/event"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -277,7 +278,7 @@ func (sl *sale) refused(code, user string, quantity int64) {
 }
 
 // told counts a type's events of the campaign that finance has read.
-func (sl *sale) told(kind models.EventType) (n int) {
+func (sl *sale) told(kind event.Type) (n int) {
 	r := sl.s.finance
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -328,7 +329,7 @@ func TestShardsAreOneCampaign(t *testing.T) {
 		told := func(low, soldOut int) {
 			t.Helper()
 			require.Eventually(t, func() bool {
-				return sl.told(models.EventCampaignLowStock) == low && sl.told(models.EventCampaignSoldOut) == soldOut
+				return sl.told(event.CampaignLowStock) == low && sl.told(event.CampaignSoldOut) == soldOut
 			}, time.Minute, 20*time.Millisecond, "%d low, %d sold out", low, soldOut)
 		}
 		for n := range 25 {

@@ -10,6 +10,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
 
 	"gorm.io/gorm"
 )
@@ -54,10 +55,10 @@ func moveBound(ctx context.Context, db *gorm.DB, upto time.Time) (bound time.Tim
 	return upto, nil
 }
 
-func kept(t models.EventType) bool {
+func kept(t event.Type) bool {
 	switch t {
-	case models.EventClaimRedeemed, models.EventClaimReleased, models.EventClaimReopened, models.EventClaimExtended,
-		models.EventClaimsGivenUp, models.EventCampaignClosed:
+	case event.ClaimRedeemed, event.ClaimReleased, event.ClaimReopened, event.ClaimExtended,
+		event.ClaimsGivenUp, event.CampaignClosed:
 		return true
 	default:
 		return false
@@ -70,8 +71,8 @@ const putColumns = "INSERT INTO ledger_events (campaign_id, at, id, type, claims
 // them. Each keeps its own time, unless that is at or before the bound
 // already promised to readers; then it gets the next millisecond. Put holds a
 // shared lock until the transaction ends. moveBound waits for it.
-func Put(ctx context.Context, tx *gorm.DB, events []models.Event) error {
-	events = slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return !kept(e.Type) })
+func Put(ctx context.Context, tx *gorm.DB, events []event.Event) error {
+	events = slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool { return !kept(e.Type) })
 	if len(events) == 0 {
 		return nil
 	}
@@ -104,7 +105,7 @@ func Put(ctx context.Context, tx *gorm.DB, events []models.Event) error {
 }
 
 // claimsOf is the number of claims that an event concerns.
-func claimsOf(e *models.Event) int64 {
+func claimsOf(e *event.Event) int64 {
 	if e.ClaimID != "" {
 		return 1
 	}

@@ -7,6 +7,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 // book is a campaign whose ledger is read.
@@ -19,9 +21,9 @@ type book struct {
 	// the ledger has every event before it; reading may lower it,
 	// see lotSource
 	upto      time.Time
-	booked    time.Time      // the same, without reading
-	parked    bool           // it waits for a parked claim
-	discarded []models.Event // parked claims that were given up: they have no row
+	booked    time.Time     // the same, without reading
+	parked    bool          // it waits for a parked claim
+	discarded []event.Event // parked claims that were given up: they have no row
 }
 
 // lot is a campaign or one of its shards. It has its own seq.
@@ -114,8 +116,8 @@ func (b *book) bound(l *lot, recorded time.Time) {
 // streams reads, by partition, the time up to which every claim
 // of the stream has its row or is parked.
 func (r *Reader) streams(ctx context.Context) (map[int]time.Time, error) {
-	var rows []models.StreamRecord
-	if err := r.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
+	var rows []stored.StreamRecord
+	if err := r.db.WithContext(ctx).Where("state = ?", event.PartitionOK).Find(&rows).Error; err != nil {
 		return nil, fmt.Errorf("ledger: streams: %w", err)
 	}
 	known := make(map[int]time.Time, len(rows))
@@ -212,8 +214,8 @@ func (r *Reader) parked(ctx context.Context, of map[string]*book) error {
 		return fmt.Errorf("ledger: %w: parked events", sqlstore.ErrShort)
 	}
 	for i := range rows {
-		e, err := models.DecodeEvent(rows[i].Payload)
-		if err != nil || e.Type != models.EventClaimAccepted || lots[e.LotID()] == nil {
+		e, err := event.Decode(rows[i].Payload)
+		if err != nil || e.Type != event.ClaimAccepted || lots[e.LotID()] == nil {
 			continue // not a claim
 		}
 		b := of[e.CampaignID]

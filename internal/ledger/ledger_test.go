@@ -14,6 +14,7 @@ import (
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/calendar"
+	"dibs/models/event"
 	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
@@ -30,16 +31,16 @@ func told(h *syncertest.Stack, campaignID string) (all []string) {
 	h.T.Helper()
 	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
 	require.NoError(h.T, err)
-	var events []models.Event
+	var events []event.Event
 	for _, entry := range entries {
-		e, err := models.DecodeEvent([]byte(fmt.Sprint(entry.Values["payload"])))
+		e, err := event.Decode([]byte(fmt.Sprint(entry.Values["payload"])))
 		require.NoError(h.T, err)
-		if e.CampaignID == campaignID && !e.IsOfLot() && e.Type != models.EventCampaignLowStock && e.Type != models.EventCampaignSoldOut {
+		if e.CampaignID == campaignID && !e.IsOfLot() && e.Type != event.CampaignLowStock && e.Type != event.CampaignSoldOut {
 			events = append(events, e)
 		}
 	}
-	slices.SortFunc(events, func(a, b models.Event) int {
-		if models.LedgerPlaceOf(&a).Before(models.LedgerPlaceOf(&b)) {
+	slices.SortFunc(events, func(a, b event.Event) int {
+		if event.PlaceOf(&a).Before(event.PlaceOf(&b)) {
 			return -1
 		}
 		return 1
@@ -47,7 +48,7 @@ func told(h *syncertest.Stack, campaignID string) (all []string) {
 	return slices.Compact(lines(h, events)) // delivery is at least once
 }
 
-func lines(h *syncertest.Stack, events []models.Event) (all []string) {
+func lines(h *syncertest.Stack, events []event.Event) (all []string) {
 	h.T.Helper()
 	for i := range events {
 		line, err := json.Marshal(&events[i])
@@ -65,9 +66,9 @@ func recorded(h *syncertest.Stack) {
 	h.Exec("UPDATE streams SET complete_at = ?", time.Now().UTC().Add(2*time.Second))
 }
 
-func read(h *syncertest.Stack, campaignID string, limit int) (events []models.Event) {
+func read(h *syncertest.Stack, campaignID string, limit int) (events []event.Event) {
 	h.T.Helper()
-	var after models.LedgerPlace
+	var after event.Place
 	for {
 		page, _, err := ledger.New(h.DB).Page(h.T.Context(), campaignID, after, limit)
 		require.NoError(h.T, err)
@@ -76,8 +77,8 @@ func read(h *syncertest.Stack, campaignID string, limit int) (events []models.Ev
 		}
 		require.LessOrEqual(h.T, len(page), limit)
 		events = append(events, page...)
-		cursor := models.LedgerPlaceOf(&page[len(page)-1]).String()
-		after, err = models.ParseLedgerPlace(cursor)
+		cursor := event.PlaceOf(&page[len(page)-1]).String()
+		after, err = event.ParsePlace(cursor)
 		require.NoError(h.T, err)
 	}
 }
@@ -157,7 +158,7 @@ func TestLedger_EndsBeforeClaimsThatAreOnTheirWay(t *testing.T) {
 	h.Claim(id, syncertest.Asks("v", 4)...)
 	all := told(h, id)
 	for i, e := range all[3:] { // row by row, the newest first
-		var event models.Event
+		var event event.Event
 		require.NoError(t, json.Unmarshal([]byte(all[len(all)-1-i]), &event))
 		require.Less(t, len(read(h, id, 10)), 4, "%d rows of the later claims are there, not %s", i, e)
 		require.NoError(t, syncertest.Submit(t.Context(), h.Writer, event))
@@ -175,15 +176,15 @@ func TestLedger_WaitsForDecisionsThatAreUnderWay(t *testing.T) {
 	id := h.Create(100, nil)
 	h.Take(id, syncertest.Asks("u", 1)...)
 	recorded(h)
-	e := models.Event{V: models.EventVersion, Type: models.EventCampaignClosed, ID: "late", CampaignID: id}
+	e := event.Event{V: event.Version, Type: event.CampaignClosed, ID: "late", CampaignID: id}
 	e.At = models.NewTime(time.Now().Add(-time.Hour))
 	for _, id := range []string{"late", "later"} {
 		e.ID = id
 		var upto time.Time
 		require.NoError(t, h.DB.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
-			err := ledger.Put(t.Context(), tx, []models.Event{e})
+			err := ledger.Put(t.Context(), tx, []event.Event{e})
 			require.NoError(t, err)
-			_, upto, err = ledger.New(h.DB).Page(t.Context(), e.CampaignID, models.LedgerPlace{}, 10)
+			_, upto, err = ledger.New(h.DB).Page(t.Context(), e.CampaignID, event.Place{}, 10)
 			return err
 		}))
 		var at time.Time
@@ -198,7 +199,7 @@ func TestLedger_WaitsForParkedClaimsAndShowsThatTheyWereGivenUp(t *testing.T) {
 	id := h.Refusing()
 	recorded(h)
 	all := told(h, id)
-	at := slices.IndexFunc(read(h, id, 100), func(e models.Event) bool { return e.UserID == "u-3" })
+	at := slices.IndexFunc(read(h, id, 100), func(e event.Event) bool { return e.UserID == "u-3" })
 	require.Equal(t, -1, at)
 	require.Less(t, len(read(h, id, 100)), 10)
 	h.Repair(id, true)
@@ -211,7 +212,7 @@ func TestLedger_WaitsForParkedClaimsAndShowsThatTheyWereGivenUp(t *testing.T) {
 	events := read(h, id, 3)
 	require.Equal(t, told(h, id), lines(h, events))
 	require.Equal(t, all, lines(h, events[:10]))
-	require.Equal(t, models.EventClaimsGivenUp, events[10].Type)
+	require.Equal(t, event.ClaimsGivenUp, events[10].Type)
 	require.EqualValues(t, 1, events[10].Quantity)
 }
 
@@ -268,7 +269,7 @@ func TestLedger_GivenUpClaimsComeBackAfterARestore(t *testing.T) {
 		require.Equal(t, want, lines(h, read(h, id, 100)))
 		_, at, err := h.Writer.Begin(t.Context(), 0)
 		require.NoError(t, err)
-		moved, err := h.Writer.Move(t.Context(), 0, at, models.NoOffset())
+		moved, err := h.Writer.Move(t.Context(), 0, at, event.NoOffset())
 		require.NoError(t, err)
 		require.True(t, moved)
 	}

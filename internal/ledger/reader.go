@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/event"
 
 	"gorm.io/gorm"
 )
@@ -26,8 +27,8 @@ func New(db *gorm.DB) *Reader { return &Reader{db: db} }
 // is not full, every event before upto is in this page or an earlier one.
 // Errors: models.ErrNotFound, *models.ArchivedError.
 func (r *Reader) Page(
-	ctx context.Context, campaignID string, after models.LedgerPlace, limit int,
-) (events []models.Event, upto time.Time, err error) {
+	ctx context.Context, campaignID string, after event.Place, limit int,
+) (events []event.Event, upto time.Time, err error) {
 	b, err := r.book(ctx, campaignID)
 	if err != nil {
 		return nil, upto, err
@@ -47,7 +48,7 @@ func (r *Reader) Page(
 // All iterates over the events of a campaign after a position, up to what is
 // stored now. It keeps only a few thousand events in memory and stops after
 // an error. Errors: as Page, before any event.
-func (r *Reader) All(ctx context.Context, campaignID string, after models.LedgerPlace) (iter.Seq2[*models.Event, error], error) {
+func (r *Reader) All(ctx context.Context, campaignID string, after event.Place) (iter.Seq2[*event.Event, error], error) {
 	b, err := r.book(ctx, campaignID)
 	if err != nil {
 		return nil, err
@@ -67,8 +68,8 @@ func (r *Reader) book(ctx context.Context, campaignID string) (*book, error) {
 	return b, nil
 }
 
-func (r *Reader) events(ctx context.Context, b *book, after models.LedgerPlace, atOnce int) iter.Seq2[*models.Event, error] {
-	return func(yield func(*models.Event, error) bool) {
+func (r *Reader) events(ctx context.Context, b *book, after event.Place, atOnce int) iter.Seq2[*event.Event, error] {
+	return func(yield func(*event.Event, error) bool) {
 		sources, err := r.sources(ctx, b, after, atOnce)
 		if err != nil {
 			yield(nil, err)
@@ -84,7 +85,7 @@ func (r *Reader) events(ctx context.Context, b *book, after models.LedgerPlace, 
 			if e == nil || !e.At.Before(b.upto) {
 				return
 			}
-			position := models.LedgerPlaceOf(e)
+			position := event.PlaceOf(e)
 			if position == last {
 				continue // it was parked and got its row after all
 			}
@@ -97,7 +98,7 @@ func (r *Reader) events(ctx context.Context, b *book, after models.LedgerPlace, 
 }
 
 // earliest takes the first event of all sources, or returns nil.
-func earliest(ctx context.Context, sources []*source) (*models.Event, error) {
+func earliest(ctx context.Context, sources []*source) (*event.Event, error) {
 	var first *source
 	for _, s := range sources {
 		if err := s.fill(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/models"
 	"dibs/models/calendar"
+	"dibs/models/event"
 )
 
 const (
@@ -21,13 +22,13 @@ const (
 )
 
 // Settle sums the events of one day. Errors: the database's own.
-func (r *Reader) Settle(ctx context.Context, day calendar.Day) (models.Settlement, error) {
-	s := models.Settlement{
+func (r *Reader) Settle(ctx context.Context, day calendar.Day) (event.Settlement, error) {
+	s := event.Settlement{
 		Date: day.Date, TimeZone: day.Zone.String(), From: models.NewTime(day.From), To: models.NewTime(day.To),
-		Missing: []models.SettlementMissing{}, Sums: []models.SettlementSum{},
+		Missing: []event.SettlementMissing{}, Sums: []event.SettlementSum{},
 	}
 	if sqlstore.Now().Before(day.To) {
-		s.Missing = append(s.Missing, models.SettlementMissing{Reason: "the day is not over"})
+		s.Missing = append(s.Missing, event.SettlementMissing{Reason: "the day is not over"})
 	}
 	const created = " FROM definitions WHERE created_at < ?"
 	before := day.To.UTC().Add(changedMargin).Format(sqlstore.TimeLayout)
@@ -62,7 +63,7 @@ func (r *Reader) Settle(ctx context.Context, day calendar.Day) (models.Settlemen
 
 // ended adds what closed campaigns returned, in their own currency: a
 // deleted campaign has no definition, or that of a later one.
-func (r *Reader) ended(ctx context.Context, s *models.Settlement) error {
+func (r *Reader) ended(ctx context.Context, s *event.Settlement) error {
 	const query = "SELECT l.payload, COUNT(*) OVER () AS all_rows FROM (SELECT DISTINCT campaign_id FROM ledger_events) k" +
 		" JOIN ledger_events l ON l.campaign_id = k.campaign_id AND l.at >= ? AND l.at < ? AND l.type = ?"
 	var rows []struct {
@@ -70,16 +71,16 @@ func (r *Reader) ended(ctx context.Context, s *models.Settlement) error {
 		AllRows int
 	}
 	err := r.db.WithContext(ctx).Raw(query, s.From.UTC().Format(sqlstore.TimeLayout), s.To.UTC().Format(sqlstore.TimeLayout),
-		models.EventCampaignClosed).Scan(&rows).Error
+		event.CampaignClosed).Scan(&rows).Error
 	if err != nil {
 		return err
 	}
 	if len(rows) > 0 && len(rows) != rows[0].AllRows {
 		return fmt.Errorf("%w: closed campaigns", sqlstore.ErrShort)
 	}
-	sums := make(map[models.SettlementSum]int64) // by campaign and currency
+	sums := make(map[event.SettlementSum]int64) // by campaign and currency
 	for _, row := range rows {
-		e, err := models.DecodeEvent(row.Payload)
+		e, err := event.Decode(row.Payload)
 		if err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func (r *Reader) ended(ctx context.Context, s *models.Settlement) error {
 		if e.Amount != nil {
 			amount = *e.Amount
 		}
-		sums[models.SettlementSum{CampaignID: e.CampaignID, Currency: e.Currency, Type: e.Type}] += amount
+		sums[event.SettlementSum{CampaignID: e.CampaignID, Currency: e.Currency, Type: e.Type}] += amount
 	}
 	for sum, amount := range sums {
 		sum.Amount = amount
@@ -97,21 +98,21 @@ func (r *Reader) ended(ctx context.Context, s *models.Settlement) error {
 	return nil
 }
 
-func compareSums(x, y models.SettlementSum) int {
+func compareSums(x, y event.SettlementSum) int {
 	return cmp.Or(cmp.Compare(x.CampaignID, y.CampaignID), cmp.Compare(x.Type, y.Type), cmp.Compare(x.Currency, y.Currency))
 }
 
 // settle adds the sums of some campaigns.
-func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string) error {
+func (r *Reader) settle(ctx context.Context, s *event.Settlement, ids []string) error {
 	found, err := r.books(ctx, ids)
 	if err != nil {
 		return err
 	}
-	sums := make(map[models.SettlementSum]*models.SettlementSum) // by campaign and type
-	add := func(b *book, kind models.EventType, claims, units, amount int64) {
-		key := models.SettlementSum{CampaignID: b.id, Type: kind}
+	sums := make(map[event.SettlementSum]*event.SettlementSum) // by campaign and type
+	add := func(b *book, kind event.Type, claims, units, amount int64) {
+		key := event.SettlementSum{CampaignID: b.id, Type: kind}
 		if sums[key] == nil {
-			sums[key] = &models.SettlementSum{CampaignID: b.id, Type: kind, Currency: b.currency}
+			sums[key] = &event.SettlementSum{CampaignID: b.id, Type: kind, Currency: b.currency}
 		}
 		sums[key].Claims += claims
 		sums[key].Units += units
@@ -123,7 +124,7 @@ func (r *Reader) settle(ctx context.Context, s *models.Settlement, ids []string)
 			return fmt.Errorf("%w: campaign %s", sqlstore.ErrShort, id)
 		}
 		if why := b.missing(s.To.Time); why != "" {
-			s.Missing = append(s.Missing, models.SettlementMissing{CampaignID: id, Reason: why})
+			s.Missing = append(s.Missing, event.SettlementMissing{CampaignID: id, Reason: why})
 		}
 		if b.changed.Before(s.From.Add(-changedMargin)) {
 			continue // no claim was stored since
@@ -159,7 +160,7 @@ func (b *book) missing(to time.Time) string {
 
 // accepted sums a campaign's accepted claims: a range of seq in each lot.
 func (r *Reader) accepted(
-	ctx context.Context, b *book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
+	ctx context.Context, b *book, s *event.Settlement, add func(b *book, kind event.Type, claims, units, amount int64),
 ) error {
 	first, err := r.seek(ctx, b, s.From.Time)
 	if err != nil {
@@ -190,14 +191,14 @@ func (r *Reader) accepted(
 		if e.Amount != nil {
 			amount = *e.Amount
 		}
-		add(b, models.EventClaimAccepted, 1, e.Quantity, amount)
+		add(b, event.ClaimAccepted, 1, e.Quantity, amount)
 	}
 	return nil
 }
 
 // addClaims adds the rows of a lot that meet a condition.
 func (r *Reader) addClaims(
-	ctx context.Context, b *book, add func(b *book, kind models.EventType, claims, units, amount int64), where string, of ...any,
+	ctx context.Context, b *book, add func(b *book, kind event.Type, claims, units, amount int64), where string, of ...any,
 ) error {
 	const sums = "SELECT COUNT(*) AS n, COALESCE(SUM(quantity), 0) AS units, COALESCE(SUM(amount), 0) AS amount FROM "
 	where = " WHERE campaign_id = ? AND shard = ? AND " + where
@@ -206,7 +207,7 @@ func (r *Reader) addClaims(
 		sums+"claims"+sqlstore.ByIndex(r.db, "claims_place")+where+" UNION ALL "+sums+"claims_archive"+where+") AS both_tables",
 		append(slices.Clone(of), of...)...).Row().Scan(&claims, &units, &amount)
 	if err == nil {
-		add(b, models.EventClaimAccepted, claims, units, amount)
+		add(b, event.ClaimAccepted, claims, units, amount)
 	}
 	return err
 }
@@ -214,7 +215,7 @@ func (r *Reader) addClaims(
 // decided sums the decisions about claims of some campaigns. Extending a
 // hold moves no unit. The end of a campaign is no decision about claims.
 func (r *Reader) decided(
-	ctx context.Context, found map[string]*book, s *models.Settlement, add func(b *book, kind models.EventType, claims, units, amount int64),
+	ctx context.Context, found map[string]*book, s *event.Settlement, add func(b *book, kind event.Type, claims, units, amount int64),
 ) error {
 	if len(found) == 0 {
 		return nil
@@ -223,13 +224,13 @@ func (r *Reader) decided(
 		" COUNT(*) OVER () AS all_rows" +
 		" FROM ledger_events WHERE campaign_id IN ? AND at >= ? AND at < ? AND type NOT IN ? GROUP BY campaign_id, type"
 	var sums []struct {
-		models.SettlementSum `gorm:"embedded"`
+		event.SettlementSum `gorm:"embedded"`
 
 		AllRows int
 	}
 	err := r.db.WithContext(ctx).Raw(query, slices.Collect(maps.Keys(found)), s.From.UTC().Format(sqlstore.TimeLayout),
 		s.To.UTC().Format(sqlstore.TimeLayout),
-		[]models.EventType{models.EventClaimExtended, models.EventCampaignClosed}).Scan(&sums).Error
+		[]event.Type{event.ClaimExtended, event.CampaignClosed}).Scan(&sums).Error
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 	"dibs/internal/testenv"
 	"dibs/models"
 	"dibs/models/calendar"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/parking"
 	"dibs/syncer/tables"
 	"dibs/syncer/writer"
@@ -57,17 +59,17 @@ func (d *day) recorded(at string) {
 	}
 }
 
-func (d *day) event(shard int, at string, amount int64) models.Event {
+func (d *day) event(shard int, at string, amount int64) event.Event {
 	d.t.Helper()
 	when, err := time.Parse(time.RFC3339Nano, at)
 	require.NoError(d.t, err)
 	d.seq[shard]++
 	d.spent++
 	packet := fmt.Sprint("p", d.spent)
-	row := models.PacketRow{CampaignID: d.id, ID: packet, Position: int64(d.spent), Amount: amount, CreatedAt: when}
+	row := stored.PacketRow{CampaignID: d.id, ID: packet, Position: int64(d.spent), Amount: amount, CreatedAt: when}
 	require.NoError(d.t, d.db.Create(&row).Error)
-	return models.Event{
-		V: models.EventVersion, Type: models.EventClaimAccepted, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: d.id, Shard: shard,
+	return event.Event{
+		V: event.Version, Type: event.ClaimAccepted, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: d.id, Shard: shard,
 		UserID: "u-" + packet, Quantity: 1, Epoch: 1, Seq: d.seq[shard], At: models.NewTime(when), PacketID: packet, Amount: &amount, Currency: "EUR",
 	}
 }
@@ -79,33 +81,33 @@ func (d *day) claim(shard int, at string, amount int64) {
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 
-func (d *day) park(e models.Event) {
+func (d *day) park(e event.Event) {
 	d.t.Helper()
 	payload, err := json.Marshal(e)
 	require.NoError(d.t, err)
-	row := parking.Row(&models.RawEvent{Event: e, Payload: payload}, "a test")
+	row := parking.Row(&event.Raw{Event: e, Payload: payload}, "a test")
 	require.NoError(d.t, parking.Put(d.db, &row, sqlstore.Now()))
 }
 
 // decide records a decision in the ledger and the accounts.
-func (d *day) decide(e models.Event, at string) {
+func (d *day) decide(e event.Event, at string) {
 	d.t.Helper()
 	d.decideIn("EUR", e, at)
 }
 
-func (d *day) decideIn(currency string, e models.Event, at string) {
+func (d *day) decideIn(currency string, e event.Event, at string) {
 	d.t.Helper()
 	when, err := time.Parse(time.RFC3339Nano, at)
 	require.NoError(d.t, err)
-	e.V, e.ID, e.CampaignID, e.At, e.Currency = models.EventVersion, uuid.Must(uuid.NewV7()).String(), d.id, models.NewTime(when), currency
+	e.V, e.ID, e.CampaignID, e.At, e.Currency = event.Version, uuid.Must(uuid.NewV7()).String(), d.id, models.NewTime(when), currency
 	require.NoError(d.t, d.db.WithContext(d.t.Context()).Transaction(func(tx *gorm.DB) error {
-		return ledger.Put(d.t.Context(), tx, []models.Event{e})
+		return ledger.Put(d.t.Context(), tx, []event.Event{e})
 	}))
 	require.NoError(d.t, d.books.Handle(d.t.Context(), e, nil))
 }
 
 // settle settles a day, and checks it against the ledger and account_entries.
-func (d *day) settle(date, zone string) models.Settlement {
+func (d *day) settle(date, zone string) event.Settlement {
 	d.t.Helper()
 	place, err := calendar.LoadZone(zone)
 	require.NoError(d.t, err)
@@ -114,14 +116,14 @@ func (d *day) settle(date, zone string) models.Settlement {
 	reader := ledger.New(d.db)
 	s, err := reader.Settle(d.t.Context(), on)
 	require.NoError(d.t, err)
-	have := map[models.EventType]int64{}
+	have := map[event.Type]int64{}
 	for _, sum := range s.Sums {
 		require.Equal(d.t, "EUR", sum.Currency)
 		have[sum.Type] += sum.Amount
 	}
-	events, _, err := reader.Page(d.t.Context(), d.id, models.LedgerPlace{}, 1000)
+	events, _, err := reader.Page(d.t.Context(), d.id, event.Place{}, 1000)
 	require.NoError(d.t, err)
-	want := map[models.EventType]int64{}
+	want := map[event.Type]int64{}
 	for i := range events {
 		if e := &events[i]; !e.At.Before(s.From.Time) && e.At.Before(s.To.Time) {
 			want[e.Type] += *e.Amount
@@ -134,11 +136,11 @@ func (d *day) settle(date, zone string) models.Settlement {
 	var credited int64
 	require.NoError(d.t, d.db.Raw("SELECT COALESCE(SUM(amount), 0) FROM account_entries WHERE campaign_id = ? AND claimed_at >= ? AND claimed_at < ?",
 		d.id, s.From.Time, s.To.Time).Scan(&credited).Error)
-	require.Equal(d.t, credited, have[models.EventClaimAccepted]+have[models.EventCampaignClosed]-have[models.EventClaimsGivenUp])
+	require.Equal(d.t, credited, have[event.ClaimAccepted]+have[event.CampaignClosed]-have[event.ClaimsGivenUp])
 	return s
 }
 
-func (d *day) sums(s models.Settlement) (all []string) {
+func (d *day) sums(s event.Settlement) (all []string) {
 	for _, sum := range s.Sums {
 		require.Equal(d.t, d.id, sum.CampaignID)
 		all = append(all, fmt.Sprint(sum.Type, " ", sum.Claims, " ", sum.Units, " ", sum.Amount))
@@ -164,12 +166,12 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		d.recorded("2026-10-26 06:00:00.000")
 		s := d.settle("2026-10-25", "Europe/Berlin")
 		require.False(t, s.Final)
-		require.Equal(t, []models.SettlementMissing{{CampaignID: d.id, Reason: "parked claims wait for a decision: see dibs reconcile"}}, s.Missing)
+		require.Equal(t, []event.SettlementMissing{{CampaignID: d.id, Reason: "parked claims wait for a decision: see dibs reconcile"}}, s.Missing)
 
 		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
 		require.NoError(t, db.Exec("UPDATE lots SET given_up_claims = 1 WHERE id = ?", models.ShardID(d.id, 1)).Error)
-		d.decide(models.Event{Type: models.EventClaimsGivenUp, Shard: 1, IDs: []string{given.ID}, Quantity: 1, Amount: new(int64(32_05))}, "2026-10-25T13:00:00Z")
-		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
+		d.decide(event.Event{Type: event.ClaimsGivenUp, Shard: 1, IDs: []string{given.ID}, Quantity: 1, Amount: new(int64(32_05))}, "2026-10-25T13:00:00Z")
+		d.decide(event.Event{Type: event.CampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
 		s = d.settle("2026-10-25", "Europe/Berlin")
 		require.True(t, s.Final, "%v", s.Missing)
 		require.Equal(t, 25*time.Hour, s.To.Sub(s.From.Time))
@@ -184,7 +186,7 @@ func TestSettle_AddsUpOneDayToTheCent(t *testing.T) {
 		d.recorded("2026-10-25 22:59:59.999")
 		s = d.settle("2026-10-25", "Europe/Berlin")
 		require.False(t, s.Final)
-		require.Equal(t, []models.SettlementMissing{{CampaignID: d.id, Reason: "booked up to 2026-10-25T22:59:59.999Z"}}, s.Missing)
+		require.Equal(t, []event.SettlementMissing{{CampaignID: d.id, Reason: "booked up to 2026-10-25T22:59:59.999Z"}}, s.Missing)
 		d.claim(1, "2026-10-25T23:00:00.000Z", 1)
 		require.True(t, d.settle("2026-10-25", "Europe/Berlin").Final, "each shard has a later row, and no seq is missing")
 
@@ -201,7 +203,7 @@ func TestSettle_ADeletedCampaignKeepsItsReturns(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		d := newDay(t, db)
-		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
+		d.decide(event.Event{Type: event.CampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
 		d.recorded("2026-10-27 00:00:00.000")
 		day, err := calendar.ParseDay("2026-10-25", time.UTC)
 		require.NoError(t, err)
@@ -231,18 +233,18 @@ func TestSettle_ACampaignCreatedAgainKeepsTheCurrencyOfTheFirst(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		d := newDay(t, db)
-		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T12:00:00Z")
+		d.decide(event.Event{Type: event.CampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T12:00:00Z")
 		require.NoError(t, db.Exec("UPDATE definitions SET currency = 'JPY' WHERE campaign_id = ?", d.id).Error)
-		d.decideIn("JPY", models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(5))}, "2026-10-25T13:00:00Z")
-		d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(2_23))}, "2026-10-25T14:00:00Z")
+		d.decideIn("JPY", event.Event{Type: event.CampaignClosed, UserID: "boss", Amount: new(int64(5))}, "2026-10-25T13:00:00Z")
+		d.decide(event.Event{Type: event.CampaignClosed, UserID: "boss", Amount: new(int64(2_23))}, "2026-10-25T14:00:00Z")
 		d.recorded("2026-10-27 00:00:00.000")
 		day, err := calendar.ParseDay("2026-10-25", time.UTC)
 		require.NoError(t, err)
 		s, err := ledger.New(db).Settle(t.Context(), day)
 		require.NoError(t, err)
-		require.Equal(t, []models.SettlementSum{
-			{CampaignID: d.id, Currency: "EUR", Type: models.EventCampaignClosed, Amount: 10_00},
-			{CampaignID: d.id, Currency: "JPY", Type: models.EventCampaignClosed, Amount: 5},
+		require.Equal(t, []event.SettlementSum{
+			{CampaignID: d.id, Currency: "EUR", Type: event.CampaignClosed, Amount: 10_00},
+			{CampaignID: d.id, Currency: "JPY", Type: event.CampaignClosed, Amount: 5},
 		}, s.Sums)
 	})
 }
@@ -263,9 +265,9 @@ func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 	d.park(given)
 	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = parked_at").Error)
 	require.NoError(t, db.Exec("UPDATE lots SET given_up_claims = 1 WHERE id = ?", models.ShardID(d.id, 1)).Error)
-	lost := models.Event{Type: models.EventClaimsGivenUp, Shard: 1, IDs: []string{given.ID}, Quantity: 1, Amount: new(int64(1_000))}
+	lost := event.Event{Type: event.ClaimsGivenUp, Shard: 1, IDs: []string{given.ID}, Quantity: 1, Amount: new(int64(1_000))}
 	d.decide(lost, "2026-10-25T13:00:00Z")
-	d.decide(models.Event{Type: models.EventCampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
+	d.decide(event.Event{Type: event.CampaignClosed, UserID: "boss", Amount: new(int64(7_77))}, "2026-10-25T22:00:00Z")
 	d.recorded("2026-10-27 00:00:00.000")
 
 	day, err := calendar.ParseDay("2026-10-25", time.UTC)
@@ -274,7 +276,7 @@ func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, whole.Final, "%v", whole.Missing)
 	require.Len(t, whole.Sums, 4)
-	events, _, err := ledger.New(db).Page(t.Context(), d.id, models.LedgerPlace{}, 100)
+	events, _, err := ledger.New(db).Page(t.Context(), d.id, event.Place{}, 100)
 	require.NoError(t, err)
 	require.Len(t, events, 10)
 
@@ -289,7 +291,7 @@ func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, sqlstore.ErrShort, "%d rows", most)
 		}
-		page, upto, err := reader.Page(t.Context(), d.id, models.LedgerPlace{}, 100)
+		page, upto, err := reader.Page(t.Context(), d.id, event.Place{}, 100)
 		if err == nil {
 			require.Equal(t, strings.Join(idsOf(events[:len(page)]), " "), strings.Join(idsOf(page), " "), most)
 			require.True(t, len(page) == len(events) || !upto.After(events[len(page)].At.Time), "%d rows: the page says that it has all", most)
@@ -300,7 +302,7 @@ func TestRowsThatAreCutOffMakeNoSumWrong(t *testing.T) {
 	require.Positive(t, agreed)
 }
 
-func idsOf(events []models.Event) (ids []string) {
+func idsOf(events []event.Event) (ids []string) {
 	for i := range events {
 		ids = append(ids, events[i].ID)
 	}

@@ -8,14 +8,16 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 // source yields events in order.
 type source struct {
-	events   []models.Event
-	position models.LedgerPlace // of the first event
+	events   []event.Event
+	position event.Place // of the first event
 	// returns no events at the end; nil: the end was reached
-	more func(ctx context.Context) (events []models.Event, err error)
+	more func(ctx context.Context) (events []event.Event, err error)
 }
 
 // fill reads more when no event is left.
@@ -32,21 +34,21 @@ func (s *source) fill(ctx context.Context) error {
 		s.more = nil
 		return nil
 	}
-	s.position = models.LedgerPlaceOf(&events[0])
+	s.position = event.PlaceOf(&events[0])
 	return nil
 }
 
 // take removes and returns the first event.
-func (s *source) take() *models.Event {
+func (s *source) take() *event.Event {
 	e := &s.events[0]
 	s.events = s.events[1:]
 	if len(s.events) > 0 {
-		s.position = models.LedgerPlaceOf(&s.events[0])
+		s.position = event.PlaceOf(&s.events[0])
 	}
 	return e
 }
 
-func (r *Reader) sources(ctx context.Context, b *book, after models.LedgerPlace, atOnce int) ([]*source, error) {
+func (r *Reader) sources(ctx context.Context, b *book, after event.Place, atOnce int) ([]*source, error) {
 	atOnce = max(rowsAtOnceMin, min(atOnce+rowsAtOnceMin, rowsAtOnce)/len(b.lots))
 	from, err := r.seek(ctx, b, after.At)
 	if err != nil {
@@ -54,7 +56,7 @@ func (r *Reader) sources(ctx context.Context, b *book, after models.LedgerPlace,
 	}
 	all := []*source{{events: discardedAfter(b, after)}, {more: r.decisions(b, after, atOnce)}}
 	if len(all[0].events) > 0 {
-		all[0].position = models.LedgerPlaceOf(&all[0].events[0])
+		all[0].position = event.PlaceOf(&all[0].events[0])
 	}
 	for i, l := range b.lots {
 		if l.unordered > 0 {
@@ -66,9 +68,9 @@ func (r *Reader) sources(ctx context.Context, b *book, after models.LedgerPlace,
 	return all, nil
 }
 
-func discardedAfter(b *book, after models.LedgerPlace) (events []models.Event) {
+func discardedAfter(b *book, after event.Place) (events []event.Event) {
 	for i := range b.discarded {
-		if after.Before(models.LedgerPlaceOf(&b.discarded[i])) {
+		if after.Before(event.PlaceOf(&b.discarded[i])) {
 			events = append(events, b.discarded[i])
 		}
 	}
@@ -76,9 +78,9 @@ func discardedAfter(b *book, after models.LedgerPlace) (events []models.Event) {
 	return events
 }
 
-func sortEvents(events []models.Event) {
-	slices.SortStableFunc(events, func(x, y models.Event) int {
-		if models.LedgerPlaceOf(&x).Before(models.LedgerPlaceOf(&y)) {
+func sortEvents(events []event.Event) {
+	slices.SortStableFunc(events, func(x, y event.Event) int {
+		if event.PlaceOf(&x).Before(event.PlaceOf(&y)) {
 			return -1
 		}
 		return 1
@@ -86,10 +88,10 @@ func sortEvents(events []models.Event) {
 }
 
 // decisions reads ledger_events by its primary key.
-func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(ctx context.Context) ([]models.Event, error) {
+func (r *Reader) decisions(b *book, after event.Place, atOnce int) func(ctx context.Context) ([]event.Event, error) {
 	const query = "SELECT payload FROM ledger_events" +
 		" WHERE campaign_id = ? AND at >= ? AND (at > ? OR id > ?) AND at < ? ORDER BY at, id LIMIT ?"
-	return func(ctx context.Context) (events []models.Event, err error) {
+	return func(ctx context.Context) (events []event.Event, err error) {
 		at := after.At.UTC().Format(sqlstore.TimeLayout)
 		upto := b.upto.UTC().Format(sqlstore.TimeLayout)
 		var payloads [][]byte
@@ -98,12 +100,12 @@ func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(c
 			return nil, err
 		}
 		for _, payload := range payloads {
-			e, err := models.DecodeEvent(payload)
+			e, err := event.Decode(payload)
 			if err != nil {
 				return nil, err
 			}
 			events = append(events, e)
-			after = models.LedgerPlaceOf(&e)
+			after = event.PlaceOf(&e)
 		}
 		return events, nil
 	}
@@ -112,8 +114,8 @@ func (r *Reader) decisions(b *book, after models.LedgerPlace, atOnce int) func(c
 // unordered reads the accepted claims of a lot whose seqs do not show
 // their order. Each page sorts all of them.
 func (r *Reader) unordered(
-	b *book, l *lot, after models.LedgerPlace, atOnce int,
-) func(ctx context.Context) ([]models.Event, error) {
+	b *book, l *lot, after event.Place, atOnce int,
+) func(ctx context.Context) ([]event.Event, error) {
 	const where = " WHERE campaign_id = ? AND shard = ? AND seq <= ?" +
 		" AND claimed_at >= ? AND (claimed_at > ? OR id > ?) ORDER BY claimed_at, id LIMIT ?"
 	query := "SELECT " + claimColumns + " FROM (SELECT " + claimColumns + " FROM claims" + where + ") AS c"
@@ -121,20 +123,20 @@ func (r *Reader) unordered(
 		query += " UNION ALL SELECT " + claimColumns + " FROM (SELECT " + claimColumns + " FROM claims_archive" + where + ") AS a"
 	}
 	query += " ORDER BY claimed_at, id LIMIT ?"
-	return func(ctx context.Context) (events []models.Event, err error) {
+	return func(ctx context.Context) (events []event.Event, err error) {
 		at := after.At.UTC().Format(sqlstore.TimeLayout)
 		args := []any{l.campaignID, l.shard, l.unordered, at, at, after.ID, atOnce}
 		if b.archivable {
 			args = append(args, args...)
 		}
-		var claims []models.ClaimRow
+		var claims []stored.ClaimRow
 		err = r.db.WithContext(ctx).Raw(query, append(args, atOnce)...).Scan(&claims).Error
 		if err != nil {
 			return nil, err
 		}
 		for i := range claims {
 			events = append(events, accepted(b, l, &claims[i]))
-			after = models.LedgerPlaceOf(&events[i])
+			after = event.PlaceOf(&events[i])
 		}
 		return events, nil
 	}
@@ -148,11 +150,11 @@ type lotSource struct {
 	l      *lot
 	seq    int64 // the next one
 	before int64 // seq of the preceding row
-	after  models.LedgerPlace
+	after  event.Place
 	atOnce int
 
-	held  []models.Event // claims of the last time read; more of that time may follow
-	last  time.Time      // time of the preceding row
+	held  []event.Event // claims of the last time read; more of that time may follow
+	last  time.Time     // time of the preceding row
 	ended bool
 }
 
@@ -173,7 +175,7 @@ func (r *Reader) rowsQuery(columns string, b *book, l *lot, from int64, most int
 }
 
 // more returns the next claims. All of one time come together, ordered by id.
-func (s *lotSource) more(ctx context.Context) (events []models.Event, err error) {
+func (s *lotSource) more(ctx context.Context) (events []event.Event, err error) {
 	for len(events) == 0 && !s.ended {
 		events = s.held
 		s.held = nil
@@ -192,15 +194,15 @@ func (s *lotSource) more(ctx context.Context) (events []models.Event, err error)
 			s.held = slices.Clone(events[i:])
 			events = events[:i]
 		}
-		events = slices.DeleteFunc(events, func(e models.Event) bool { return !s.after.Before(models.LedgerPlaceOf(&e)) })
+		events = slices.DeleteFunc(events, func(e event.Event) bool { return !s.after.Before(event.PlaceOf(&e)) })
 	}
 	return events, nil
 }
 
 // read appends rows to events, up to the first that must not be shown yet.
-func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int, err error) {
+func (s *lotSource) read(ctx context.Context, events *[]event.Event) (rows int, err error) {
 	query, args := s.r.rowsQuery(claimColumns, s.b, s.l, s.seq, s.atOnce)
-	var claims []models.ClaimRow
+	var claims []stored.ClaimRow
 	if err := s.r.db.WithContext(ctx).Raw(query, args...).Scan(&claims).Error; err != nil {
 		return 0, err
 	}
@@ -217,9 +219,9 @@ func (s *lotSource) read(ctx context.Context, events *[]models.Event) (rows int,
 	return len(claims), nil
 }
 
-func accepted(b *book, l *lot, c *models.ClaimRow) models.Event {
-	e := models.Event{
-		V: models.EventVersion, Type: models.EventClaimAccepted, ID: c.ID, CampaignID: b.id, Shard: l.shard, Seq: c.Seq,
+func accepted(b *book, l *lot, c *stored.ClaimRow) event.Event {
+	e := event.Event{
+		V: event.Version, Type: event.ClaimAccepted, ID: c.ID, CampaignID: b.id, Shard: l.shard, Seq: c.Seq,
 		UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest, Subjects: c.Subjects, Epoch: c.Epoch, Amount: c.Amount,
 		At: models.NewTime(c.ClaimedAt),
 	}
@@ -234,7 +236,7 @@ func accepted(b *book, l *lot, c *models.ClaimRow) models.Event {
 
 // isEnd reports whether the ledger ends before a claim: it is
 // too recent, or earlier claims may be in transit.
-func (s *lotSource) isEnd(e *models.Event) bool {
+func (s *lotSource) isEnd(e *event.Event) bool {
 	if e.Seq != s.before+1 && !e.At.Before(s.l.gapsFrom) {
 		end := s.last
 		if end.Before(s.l.gapsFrom) {

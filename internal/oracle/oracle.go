@@ -15,6 +15,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // Querier is a database, of any package.
@@ -242,9 +243,9 @@ func (b *Books) Limits(perUser, perDay int64, zone *time.Location, wrong Report)
 
 // Stream checks that the stream has every claim once, equal to
 // its row (I2, I8).
-func (b *Books) Stream(events []models.Event, wrong Report) {
+func (b *Books) Stream(events []event.Event, wrong Report) {
 	events = slices.Clone(events)
-	slices.SortFunc(events, func(a, b models.Event) int { return cmp.Or(a.Shard-b.Shard, cmp.Compare(a.Seq, b.Seq)) })
+	slices.SortFunc(events, func(a, b event.Event) int { return cmp.Or(a.Shard-b.Shard, cmp.Compare(a.Seq, b.Seq)) })
 	if len(events) != len(b.Rows) {
 		wrong("I8: the stream has %d claims of %s, MySQL has %d", len(events), b.ID, len(b.Rows))
 		return

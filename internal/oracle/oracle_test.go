@@ -14,6 +14,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 type story struct {
 	books   oracle.Books
 	answers map[string]oracle.Answer
-	events  []models.Event
+	events  []event.Event
 	perUser int64
 	perDay  int64
 }
@@ -35,7 +36,7 @@ func truth() *story {
 		n := int64(i + 1)
 		c := models.Claim{ID: "claim of " + user, UserID: user, Quantity: n, Seq: n, ClaimedAt: at}
 		s.answers[user] = oracle.Answer{User: user, Mark: oracle.Mark(user, "k"), Quantity: n, Claim: &c}
-		s.events = append(s.events, models.Event{ID: c.ID, UserID: user, Quantity: n, Seq: n, At: at})
+		s.events = append(s.events, event.Event{ID: c.ID, UserID: user, Quantity: n, Seq: n, At: at})
 		s.books.Rows = append(s.books.Rows, oracle.Row{
 			ID: c.ID, Key: oracle.Mark(user, "k"), User: user, Quantity: n, Seq: n, Status: models.ClaimClaimed, At: at.Time,
 		})

@@ -17,6 +17,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/tables"
 	"dibs/syncer/writer"
 
@@ -121,12 +122,12 @@ func CampaignOf(id string, total int64) models.Campaign {
 
 // ClaimsOf makes n claims of a campaign, with seq from first and
 // 1 to 3 units each.
-func ClaimsOf(campaignID string, first, n int64) []models.Event {
-	events := make([]models.Event, n)
+func ClaimsOf(campaignID string, first, n int64) []event.Event {
+	events := make([]event.Event, n)
 	for i := range events {
 		seq := first + int64(i)
-		events[i] = models.Event{
-			V: models.EventVersion, Type: models.EventClaimAccepted, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: campaignID,
+		events[i] = event.Event{
+			V: event.Version, Type: event.ClaimAccepted, ID: uuid.Must(uuid.NewV7()).String(), CampaignID: campaignID,
 			UserID: fmt.Sprintf("user-%d", seq), Quantity: 1 + seq%3, Epoch: 1, Seq: seq, At: models.NewTime(time.Now()),
 		}
 	}
@@ -134,12 +135,12 @@ func ClaimsOf(campaignID string, first, n int64) []models.Event {
 }
 
 // Submit writes an event that is in no stream.
-func Submit(ctx context.Context, w *writer.Writer, e models.Event) error {
+func Submit(ctx context.Context, w *writer.Writer, e event.Event) error {
 	return w.WriteEvents(ctx, e)
 }
 
 // SubmitAll writes events that are in no stream.
-func SubmitAll(ctx context.Context, w *writer.Writer, events []models.Event) error {
+func SubmitAll(ctx context.Context, w *writer.Writer, events []event.Event) error {
 	for some := range slices.Chunk(events, 5000) {
 		if err := w.WriteEvents(ctx, some...); err != nil {
 			return err
@@ -169,7 +170,7 @@ func BooksOf(t require.TestingT, db *gorm.DB, id string) Books {
 
 // Wrong describes how the figures contradict the given claims;
 // "" if they don't.
-func (b Books) Wrong(events []models.Event) string {
+func (b Books) Wrong(events []event.Event) string {
 	var units int64
 	for _, e := range events {
 		units += e.Quantity
@@ -186,7 +187,7 @@ func (b Books) Wrong(events []models.Event) string {
 }
 
 // RequireBooks checks that the tables hold exactly these claims.
-func RequireBooks(t testing.TB, db *gorm.DB, id string, events []models.Event) {
+func RequireBooks(t testing.TB, db *gorm.DB, id string, events []event.Event) {
 	t.Helper()
 	require.Empty(t, BooksOf(t, db, id).Wrong(events))
 }

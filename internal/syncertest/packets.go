@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 
 	"github.com/stretchr/testify/require"
@@ -68,9 +69,9 @@ func SplitOf(count, amount int64) models.PacketBatch {
 }
 
 // PacketsOf returns a campaign's packet rows by position.
-func PacketsOf(t testing.TB, db *gorm.DB, id string) []models.PacketRow {
+func PacketsOf(t testing.TB, db *gorm.DB, id string) []stored.PacketRow {
 	t.Helper()
-	var rows []models.PacketRow
+	var rows []stored.PacketRow
 	require.NoError(t, db.Where("campaign_id = ?", id).Order("position").Find(&rows).Error)
 	return rows
 }
@@ -90,6 +91,6 @@ func AddPacketCampaign(t testing.TB, campaigns *campaigns.Repository, id string)
 // AddPacket inserts a packet without an owner, at position 1.
 func AddPacket(t testing.TB, db *gorm.DB, campaignID, id string, amount int64) {
 	t.Helper()
-	packet := models.PacketRow{CampaignID: campaignID, ID: id, Position: 1, Amount: amount, CreatedAt: time.Now().UTC()}
+	packet := stored.PacketRow{CampaignID: campaignID, ID: id, Position: 1, Amount: amount, CreatedAt: time.Now().UTC()}
 	require.NoError(t, db.Create(&packet).Error)
 }

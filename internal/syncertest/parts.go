@@ -13,6 +13,8 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
@@ -126,7 +128,7 @@ func NewMaintainer(t testing.TB, db *gorm.DB, scripts *lua.Scripts, idle time.Du
 // ApplyOutbox applies all unapplied rows of the outbox, of any age.
 func ApplyOutbox(t testing.TB, db *gorm.DB, relay *resolve.Relay) {
 	t.Helper()
-	var rows []models.OutboxRow
+	var rows []stored.OutboxRow
 	require.NoError(t, db.Order("id").Find(&rows).Error)
 	_, err := relay.Deliver(t.Context(), rows)
 	require.NoError(t, err)
@@ -170,7 +172,7 @@ func NewTrimmer(t *testing.T, rdb redis.UniversalClient, groups ...string) *rete
 }
 
 // RawInsert times the upper bound: rows only, 1,000 a transaction.
-func RawInsert(b *testing.B, db *gorm.DB, events []models.Event) time.Duration {
+func RawInsert(b *testing.B, db *gorm.DB, events []event.Event) time.Duration {
 	b.Helper()
 	pool, err := db.DB()
 	require.NoError(b, err)
@@ -198,7 +200,7 @@ func InTx(b *testing.B, pool *sql.DB, do func(ctx context.Context, tx *sql.Tx) e
 }
 
 // InsertRows inserts the rows of claims in one statement.
-func InsertRows(ctx context.Context, tx *sql.Tx, events []models.Event) error {
+func InsertRows(ctx context.Context, tx *sql.Tx, events []event.Event) error {
 	const row = "(?,?,0,?,?,?,'claimed','',1,?,?)"
 	now := time.Now().UTC()
 	args := make([]any, 0, 7*len(events))

@@ -13,6 +13,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/compare"
 	"dibs/syncer/lots"
 	"dibs/syncer/offset"
@@ -183,16 +184,16 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 	for more := true; more; {
 		capacity, err := w.Free(t.Context(), partition, turn)
 		require.NoError(t, err)
-		at, more = applySome(t, rdb, w, &models.StreamRead{Partition: partition, Turn: turn, Upto: at}, capacity)
+		at, more = applySome(t, rdb, w, &event.Read{Partition: partition, Turn: turn, Upto: at}, capacity)
 	}
 }
 
 // recoverOne does what the consumer does after Redis lost a partition's data.
-func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int, at models.Offset) {
+func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int, at event.Offset) {
 	t.Helper()
 	scripts := ScriptsOn(t, rdb, lua.PartitionsMax)
 	next := at
-	next.State = models.PartitionRecovering
+	next.State = event.PartitionRecovering
 	next.Generation = 1 + max(at.Generation, scripts.Signals(t.Context())[partition].Generation)
 	moved, err := w.Move(t.Context(), partition, at, next)
 	require.True(t, moved)
@@ -200,7 +201,7 @@ func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, parti
 	isNext, _, err := scripts.NextGeneration(t.Context(), partition, next.Generation)
 	require.True(t, isNext)
 	require.NoError(t, err)
-	back := models.NoOffset()
+	back := event.NoOffset()
 	back.State = next.State
 	back.Generation = next.Generation
 	moved, err = w.Move(t.Context(), partition, next, back)
@@ -210,7 +211,7 @@ func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, parti
 
 // applySome reads once from a stream, after read.Upto, and
 // reports whether it found entries.
-func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *models.StreamRead, most int) (models.Offset, bool) {
+func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *event.Read, most int) (event.Offset, bool) {
 	t.Helper()
 	entries, err := rdb.XRangeN(t.Context(), lua.StreamKey(read.Partition), "("+read.Upto.EntryID, "+", int64(min(most, 1000))).Result()
 	require.NoError(t, err)
@@ -219,15 +220,15 @@ func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *
 	}
 	for _, entry := range entries {
 		payload := []byte(fmt.Sprint(entry.Values["payload"]))
-		e, err := models.DecodeEvent(payload)
+		e, err := event.Decode(payload)
 		require.NoError(t, err)
-		read.Events = append(read.Events, models.RawEvent{Event: e, Payload: payload})
+		read.Events = append(read.Events, event.Raw{Event: e, Payload: payload})
 		read.Upto.EntryID = entry.ID
 		read.Upto.EventID = fmt.Sprint(entry.Values["_watermill_message_uuid"])
 		read.Upto.Read++
-		if e.Type == models.EventPartitionGeneration && e.Generation >= read.Upto.Generation {
+		if e.Type == event.PartitionGeneration && e.Generation >= read.Upto.Generation {
 			read.Upto.Generation = e.Generation
-			read.Upto.State = models.PartitionOK
+			read.Upto.State = event.PartitionOK
 		}
 	}
 	require.NoError(t, w.Add(read))

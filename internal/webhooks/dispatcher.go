@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
@@ -80,7 +81,7 @@ type Dispatcher struct {
 
 // item is an event pending delivery to one endpoint.
 type item struct {
-	models.WebhookEvent
+	stored.WebhookEvent
 
 	done func(error) // nil if read from the table
 }
@@ -200,7 +201,7 @@ func (d *Dispatcher) lane(key laneKey, after int64) *lane {
 // settle for each, with nil once every subscribed endpoint has
 // the event or the table holds it. Events of one claim stream
 // must be submitted in order, in consecutive calls.
-func (d *Dispatcher) Submit(_ context.Context, batch []models.RawEvent, settle func(i int, err error)) {
+func (d *Dispatcher) Submit(_ context.Context, batch []event.Raw, settle func(i int, err error)) {
 	endpoints := d.cfg.Endpoints()
 	for i := range batch {
 		event := &batch[i]
@@ -254,14 +255,14 @@ func all(n int, then func(error)) func(error) {
 
 // enqueue adds an event to a lane. It returns false while the
 // Dispatcher stops.
-func (d *Dispatcher) enqueue(key laneKey, event *models.RawEvent, done func(error)) bool {
+func (d *Dispatcher) enqueue(key laneKey, event *event.Raw, done func(error)) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
 		return false
 	}
 	d.lastNo = max(d.lastNo+1, time.Now().UnixMicro())
-	it := &item{done: done, WebhookEvent: models.WebhookEvent{
+	it := &item{done: done, WebhookEvent: stored.WebhookEvent{
 		Endpoint: key.endpoint, CampaignID: key.campaignID, No: d.lastNo, EventID: event.ID, Type: event.Type, At: event.At.Time,
 		Payload: event.Payload, CreatedAt: sqlstore.Now(),
 	}}
@@ -325,7 +326,7 @@ func (d *Dispatcher) write(ctx context.Context) {
 		batch := d.spilling
 		d.spilling = nil
 		d.mu.Unlock()
-		var rows []models.WebhookEvent
+		var rows []stored.WebhookEvent
 		for _, s := range batch {
 			for _, it := range s.items {
 				rows = append(rows, it.WebhookEvent)
@@ -355,7 +356,7 @@ var errRemoved = errors.New("webhooks: no such endpoint any more")
 // send delivers events once the endpoint's request limit allows it: the first,
 // or the first ones if the endpoint takes batches. It returns how many. That
 // is up to the endpoints file as it is now, not when the events were read.
-func (d *Dispatcher) send(l *lane, events []models.WebhookEvent) (n int, err error) {
+func (d *Dispatcher) send(l *lane, events []stored.WebhookEvent) (n int, err error) {
 	endpoint := d.cfg.Endpoints()[l.key.endpoint]
 	if endpoint == nil {
 		return 0, errRemoved

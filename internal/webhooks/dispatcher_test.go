@@ -27,6 +27,8 @@ import (
 	"dibs/internal/testenv"
 	"dibs/internal/webhooks"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -64,13 +66,13 @@ func newReceiver(t *testing.T) *receiver {
 		if err == nil {
 			err = verifier.Verify(body, req.Header)
 		}
-		var e models.Event
+		var e event.Event
 		one := got{id: req.Header.Get("Webhook-Id")}
 		if err == nil {
 			err = json.Unmarshal(body, &one.body)
 		}
 		if err == nil {
-			e, err = models.DecodeEvent(one.body.Data)
+			e, err = event.Decode(one.body.Data)
 			one.seq = e.Seq
 		}
 		if err != nil || e.ID != one.id || e.Type != one.body.Type || !e.At.Equal(one.body.Timestamp.Time) {
@@ -167,15 +169,15 @@ func startReading(t *testing.T, cfg webhooks.Config, read func(context.Context, 
 
 func (p *post) submit(campaign string, from, to int64) {
 	p.t.Helper()
-	var batch []models.RawEvent
+	var batch []event.Raw
 	for seq := from; seq <= to; seq++ {
-		e := models.Event{
-			V: models.EventVersion, Type: models.EventClaimAccepted, ID: fmt.Sprintf("%s-%d", campaign, seq), CampaignID: campaign,
+		e := event.Event{
+			V: event.Version, Type: event.ClaimAccepted, ID: fmt.Sprintf("%s-%d", campaign, seq), CampaignID: campaign,
 			UserID: "ada", Quantity: 1, Seq: seq, At: models.NewTime(time.Now()),
 		}
 		payload, err := json.Marshal(e)
 		require.NoError(p.t, err)
-		batch = append(batch, models.RawEvent{Event: e, Payload: payload})
+		batch = append(batch, event.Raw{Event: e, Payload: payload})
 	}
 	p.Submit(p.t.Context(), batch, func(_ int, err error) {
 		if err != nil {
@@ -200,7 +202,7 @@ func upTo(from, to int64) (seqs []int64) {
 
 func rows(t *testing.T, db *gorm.DB) (n int64) {
 	t.Helper()
-	require.NoError(t, db.Model(&models.WebhookEvent{}).Count(&n).Error)
+	require.NoError(t, db.Model(&stored.WebhookEvent{}).Count(&n).Error)
 	return n
 }
 
@@ -280,7 +282,7 @@ func TestDispatcher_ParksAndAnnouncesTheGap(t *testing.T) {
 		p.submit("spring", 1, 7)
 		eventually(t, "parked", func() bool {
 			var n int64
-			require.NoError(t, db.Model(&models.WebhookEvent{}).Where("parked_at IS NOT NULL AND reason LIKE '%answered 410%'").Count(&n).Error)
+			require.NoError(t, db.Model(&stored.WebhookEvent{}).Where("parked_at IS NOT NULL AND reason LIKE '%answered 410%'").Count(&n).Error)
 			return n == 7
 		})
 		p.stop()
@@ -390,11 +392,11 @@ func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
 	db, r := syncertest.OpenServer(t), newReceiver(t)
 	all := endpoints(t, endpoint("shop", r.URL))
 	park := func(campaign string, seq int64) {
-		event := models.Event{V: 1, Type: models.EventClaimAccepted, ID: fmt.Sprintf("%s-%d", campaign, seq), CampaignID: campaign, UserID: "ada", Quantity: 1,
+		event := event.Event{V: 1, Type: event.ClaimAccepted, ID: fmt.Sprintf("%s-%d", campaign, seq), CampaignID: campaign, UserID: "ada", Quantity: 1,
 			Seq: seq, At: models.NewTime(time.Now())}
 		payload, err := json.Marshal(event)
 		require.NoError(t, err)
-		require.NoError(t, db.Create(&models.WebhookEvent{
+		require.NoError(t, db.Create(&stored.WebhookEvent{
 			Endpoint: "shop", CampaignID: campaign, No: seq, EventID: event.ID, Type: event.Type, At: event.At.Time, Payload: payload,
 			CreatedAt: sqlstore.Now(), ParkedAt: new(sqlstore.Now()),
 		}).Error)
@@ -427,14 +429,14 @@ func TestReplay_PostsWhatWasParkedAndDiscardDeletesIt(t *testing.T) {
 func TestParked_AllAreListedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		var rows []models.WebhookEvent
+		var rows []stored.WebhookEvent
 		var all []string
 		for _, endpoint := range []string{"other", "shop"} {
 			for _, campaign := range []string{"rain", "spring"} {
 				for no := range int64(300) {
 					id := fmt.Sprint(endpoint, campaign, no)
 					all = append(all, id)
-					rows = append(rows, models.WebhookEvent{
+					rows = append(rows, stored.WebhookEvent{
 						Endpoint: endpoint, CampaignID: campaign, No: no, EventID: id, At: sqlstore.Now(), Payload: []byte("{}"),
 						CreatedAt: sqlstore.Now(), ParkedAt: new(sqlstore.Now()),
 					})
@@ -451,7 +453,7 @@ func TestParked_AllAreListedAndDiscarded(t *testing.T) {
 	})
 }
 
-func idsOf(t *testing.T, events iter.Seq2[models.WebhookEvent, error]) (ids []string) {
+func idsOf(t *testing.T, events iter.Seq2[stored.WebhookEvent, error]) (ids []string) {
 	t.Helper()
 	for e, err := range events {
 		require.NoError(t, err)
@@ -485,7 +487,7 @@ func TestDispatcher_DeliversBatches(t *testing.T) {
 				return
 			}
 			for _, one := range batch.Events {
-				event, err := models.DecodeEvent(one.Data)
+				event, err := event.Decode(one.Data)
 				if err != nil {
 					t.Errorf("no event: %v", err)
 				}
@@ -543,7 +545,7 @@ func TestDispatcher_AnEndpointThatTakesNoBatchesAnyMoreLosesNothing(t *testing.T
 			now.Store(&single)
 		}
 		for _, one := range list {
-			event, err := models.DecodeEvent(one.Data)
+			event, err := event.Decode(one.Data)
 			if err != nil {
 				t.Errorf("no event: %v", err)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"dibs/internal/reread"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // ErrConfig is wrapped by every refusal of the endpoints file.
@@ -39,9 +40,9 @@ type Endpoint struct {
 	URL  string `json:"url"`
 	// "whsec_" and the key in base64; all sign each delivery, so
 	// that a receiver can rotate keys
-	Secrets   []string           `json:"secrets"`
-	Events    []models.EventType `json:"events"`
-	Campaigns []string           `json:"campaigns"` // empty: all
+	Secrets   []string     `json:"secrets"`
+	Events    []event.Type `json:"events"`
+	Campaigns []string     `json:"campaigns"` // empty: all
 	// most events of a delivery, sent as a list; 0: one event, sent alone
 	Batch int `json:"batch"`
 
@@ -49,7 +50,7 @@ type Endpoint struct {
 	loopback bool // the URL names this machine
 }
 
-func (e *Endpoint) wants(event *models.Event) bool {
+func (e *Endpoint) wants(event *event.Event) bool {
 	return slices.Contains(e.Events, event.Type) && (len(e.Campaigns) == 0 || slices.Contains(e.Campaigns, event.CampaignID))
 }
 
@@ -115,8 +116,8 @@ func (e *Endpoint) check() error {
 		return errors.New("events: must name at least one type of event")
 	}
 	for _, kind := range e.Events {
-		if !slices.Contains(models.EventTypes, kind) {
-			return fmt.Errorf("events: there is no type %q; the types are %v", kind, models.EventTypes)
+		if !slices.Contains(event.Types, kind) {
+			return fmt.Errorf("events: there is no type %q; the types are %v", kind, event.Types)
 		}
 	}
 	if e.Batch < 0 || e.Batch > BatchMax {

@@ -10,7 +10,7 @@ import (
 
 	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/stored"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -108,7 +108,7 @@ func (l *lane) underway() (items []*item) {
 // fromMemory sends the events at the head of the queue. If that
 // fails, the whole queue moves to the table.
 func (l *lane) fromMemory(ctx context.Context, heads []*item) {
-	events := make([]models.WebhookEvent, len(heads))
+	events := make([]stored.WebhookEvent, len(heads))
 	for i, it := range heads {
 		events[i] = it.WebhookEvent
 	}

@@ -6,7 +6,7 @@ import (
 	"iter"
 	"log/slog"
 
-	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 )
@@ -17,7 +17,7 @@ const parkedPage = 250 // events read at once
 type Which struct{ Endpoint, EventID string }
 
 func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
-	q := db.WithContext(ctx).Model(&models.WebhookEvent{}).Where("parked_at IS NOT NULL")
+	q := db.WithContext(ctx).Model(&stored.WebhookEvent{}).Where("parked_at IS NOT NULL")
 	if w.Endpoint != "" {
 		q = q.Where("endpoint = ?", w.Endpoint)
 	}
@@ -29,11 +29,11 @@ func (w Which) of(ctx context.Context, db *gorm.DB) *gorm.DB {
 
 // Parked yields parked events in order, by endpoint and campaign. It ends
 // after an error.
-func Parked(ctx context.Context, db *gorm.DB, which Which) iter.Seq2[models.WebhookEvent, error] {
-	return func(yield func(models.WebhookEvent, error) bool) {
-		var last models.WebhookEvent
+func Parked(ctx context.Context, db *gorm.DB, which Which) iter.Seq2[stored.WebhookEvent, error] {
+	return func(yield func(stored.WebhookEvent, error) bool) {
+		var last stored.WebhookEvent
 		for {
-			var page []models.WebhookEvent
+			var page []stored.WebhookEvent
 			err := which.of(ctx, db).
 				Where("(endpoint > ? OR endpoint = ? AND (campaign_id > ? OR campaign_id = ? AND no > ?))",
 					last.Endpoint, last.Endpoint, last.CampaignID, last.CampaignID, last.No).
@@ -65,8 +65,8 @@ func IsAnyParked(ctx context.Context, db *gorm.DB, which Which) (bool, error) {
 
 // Discard deletes parked events permanently, and yields each one deleted. It
 // ends after an error.
-func Discard(ctx context.Context, db *gorm.DB, which Which) iter.Seq2[models.WebhookEvent, error] {
-	return func(yield func(models.WebhookEvent, error) bool) {
+func Discard(ctx context.Context, db *gorm.DB, which Which) iter.Seq2[stored.WebhookEvent, error] {
+	return func(yield func(stored.WebhookEvent, error) bool) {
 		for e, err := range Parked(ctx, db, which) {
 			if err == nil {
 				err = db.WithContext(ctx).Delete(&e).Error
@@ -98,7 +98,7 @@ func (d *Dispatcher) Replay(ctx context.Context, which Which) (taken, left int64
 		if refused[key] || endpoint == nil {
 			continue
 		}
-		id, body, err := endpoint.messageOf([]models.WebhookEvent{e}, nil)
+		id, body, err := endpoint.messageOf([]stored.WebhookEvent{e}, nil)
 		if err == nil {
 			err = d.sender.send(ctx, endpoint, id, body)
 		}

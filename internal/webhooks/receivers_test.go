@@ -18,7 +18,8 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/internal/webhooks"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 const examples = "../../docs/examples/webhooks"
@@ -98,8 +99,8 @@ func tryReceiver(t *testing.T, name string, args ...string) {
 	url := "http://" + addr + "/hook"
 
 	db := syncertest.OpenServer(t)
-	require.NoError(t, db.Create(&models.WebhookEvent{ // parked by an earlier process
-		Endpoint: "shop", CampaignID: "spring", No: 1, EventID: "spring-0", Type: models.EventClaimAccepted, At: time.Now().UTC(), Payload: []byte(`{}`),
+	require.NoError(t, db.Create(&stored.WebhookEvent{ // parked by an earlier process
+		Endpoint: "shop", CampaignID: "spring", No: 1, EventID: "spring-0", Type: event.ClaimAccepted, At: time.Now().UTC(), Payload: []byte(`{}`),
 		CreatedAt: time.Now().UTC(), ParkedAt: new(time.Now().UTC()),
 	}).Error)
 	p := start(t, webhooks.Config{DB: db, Endpoints: fixed(endpoints(t, endpoint("shop", url)))})

@@ -15,7 +15,7 @@ import (
 
 	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/stored"
 )
 
 // positionsEvery is how often the stream positions are written to MySQL.
@@ -77,7 +77,7 @@ func (d *Dispatcher) tryPositions(ctx context.Context, scripts *lua.Scripts, wri
 }
 
 func (d *Dispatcher) checkPositions(ctx context.Context, scripts *lua.Scripts, written map[string]string) error {
-	var rows []models.Setting
+	var rows []stored.Setting
 	if err := d.cfg.DB.WithContext(ctx).Where("name LIKE ?", webhookPositions+"%").Find(&rows).Error; err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (d *Dispatcher) writePosition(ctx context.Context, name string, from lua.En
 	if strings.HasSuffix(written[name], " "+from.String()) {
 		return nil
 	}
-	row := models.Setting{Name: name, Value: rand.Text() + " " + from.String()}
+	row := stored.Setting{Name: name, Value: rand.Text() + " " + from.String()}
 	if err := d.cfg.DB.WithContext(ctx).Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error; err != nil {
 		return err
 	}

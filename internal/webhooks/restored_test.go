@@ -13,7 +13,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/internal/webhooks"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/stored"
 )
 
 // A process that starts doesn't know what its predecessor wrote. Roles are
@@ -46,7 +46,7 @@ func TestReadAgainAfterRestores_AlsoIfTheProcessIsAnother(t *testing.T) {
 	}
 	read()
 	process()
-	var dump []models.Setting
+	var dump []stored.Setting
 	require.NoError(t, db.Where("name LIKE 'webhooks:%'").Find(&dump).Error)
 	require.Len(t, dump, 1)
 	process()
@@ -76,22 +76,22 @@ func TestReadAgainAfterRestores_WhatWaitsAgainIsPosted(t *testing.T) {
 		return d.ReadAgainAfterRestores(ctx, scripts, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	})
 	parked := func() (n int64) {
-		require.NoError(t, db.Model(&models.WebhookEvent{}).Where("parked_at IS NOT NULL").Count(&n).Error)
+		require.NoError(t, db.Model(&stored.WebhookEvent{}).Where("parked_at IS NOT NULL").Count(&n).Error)
 		return n
 	}
 	p.submit("spring", 1, 7)
 	eventually(t, "parked", func() bool { return parked() == 7 })
 	eventually(t, "a position", func() bool {
 		var n int64
-		require.NoError(t, db.Model(&models.Setting{}).Where("name LIKE 'webhooks:%'").Count(&n).Error)
+		require.NoError(t, db.Model(&stored.Setting{}).Where("name LIKE 'webhooks:%'").Count(&n).Error)
 		return n == 1
 	})
 	r.answers(func(got) int { return 204 })
 
-	require.NoError(t, db.Model(&models.WebhookEvent{}).Where("parked_at IS NOT NULL").Update("parked_at", nil).Error)
+	require.NoError(t, db.Model(&stored.WebhookEvent{}).Where("parked_at IS NOT NULL").Update("parked_at", nil).Error)
 	p.submit("spring", 8, 600) // some by the table: what it deletes there must not be what waits again
 	eventually(t, "posted", func() bool { return len(r.seqs("spring")) == 593 })
-	require.NoError(t, db.Where("name LIKE 'webhooks:%'").Delete(&models.Setting{}).Error)
+	require.NoError(t, db.Where("name LIKE 'webhooks:%'").Delete(&stored.Setting{}).Error)
 	eventually(t, "read again", func() bool {
 		groups, err := scripts.Groups(t.Context(), 0)
 		require.NoError(t, err)

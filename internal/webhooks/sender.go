@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 const (
@@ -44,10 +46,10 @@ type Gap struct {
 // Body is the body of a delivery, in the form proposed by
 // Standard Webhooks: an event as in the claim stream.
 type Body struct {
-	Type      models.EventType `json:"type"`
-	Timestamp models.Time      `json:"timestamp"` // of the event
-	Data      json.RawMessage  `json:"data"`      // the event
-	Gap       *Gap             `json:"gap,omitempty"`
+	Type      event.Type      `json:"type"`
+	Timestamp models.Time     `json:"timestamp"` // of the event
+	Data      json.RawMessage `json:"data"`      // the event
+	Gap       *Gap            `json:"gap,omitempty"`
 }
 
 // Batch is the body for an endpoint that takes batches: events
@@ -58,7 +60,7 @@ type Batch struct {
 
 // messageOf encodes events. Its id is that of the first event,
 // which also carries the gap.
-func (e *Endpoint) messageOf(events []models.WebhookEvent, gap *Gap) (id string, body []byte, err error) {
+func (e *Endpoint) messageOf(events []stored.WebhookEvent, gap *Gap) (id string, body []byte, err error) {
 	all := Batch{Events: make([]Body, len(events))}
 	for i := range events {
 		it := &events[i]
@@ -74,19 +76,19 @@ func (e *Endpoint) messageOf(events []models.WebhookEvent, gap *Gap) (id string,
 }
 
 // TestType is the type of Test's message. No event has it.
-const TestType models.EventType = "webhook.test"
+const TestType event.Type = "webhook.test"
 
 // Test sends an endpoint a signed message that is no event.
 // private and proxy are as in Config.
 func Test(ctx context.Context, e *Endpoint, private bool, proxy func(*url.URL) (*url.URL, error)) error {
 	now := time.Now()
-	one := models.WebhookEvent{EventID: "test-" + rand.Text(), Type: TestType, At: now}
-	payload, err := json.Marshal(map[string]any{"v": models.EventVersion, "type": TestType, "id": one.EventID, "at": models.NewTime(now)})
+	one := stored.WebhookEvent{EventID: "test-" + rand.Text(), Type: TestType, At: now}
+	payload, err := json.Marshal(map[string]any{"v": event.Version, "type": TestType, "id": one.EventID, "at": models.NewTime(now)})
 	if err != nil {
 		return err
 	}
 	one.Payload = payload
-	id, body, err := e.messageOf([]models.WebhookEvent{one}, nil)
+	id, body, err := e.messageOf([]stored.WebhookEvent{one}, nil)
 	if err != nil {
 		return err
 	}

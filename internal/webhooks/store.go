@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -21,17 +21,17 @@ type store struct{ db *gorm.DB }
 type laneKey struct{ endpoint, campaignID string }
 
 func (s store) of(ctx context.Context, key laneKey) *gorm.DB {
-	return s.db.WithContext(ctx).Model(&models.WebhookEvent{}).Where("endpoint = ? AND campaign_id = ?", key.endpoint, key.campaignID)
+	return s.db.WithContext(ctx).Model(&stored.WebhookEvent{}).Where("endpoint = ? AND campaign_id = ?", key.endpoint, key.campaignID)
 }
 
 // insert adds events. One already waiting for the endpoint,
 // because the stream repeated it, stays unchanged.
-func (s store) insert(ctx context.Context, rows []models.WebhookEvent) error {
+func (s store) insert(ctx context.Context, rows []stored.WebhookEvent) error {
 	return s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).CreateInBatches(rows, insertRows).Error
 }
 
 // page reads the next events of a lane that are not parked, in order.
-func (s store) page(ctx context.Context, key laneKey, after int64, limit int) (rows []models.WebhookEvent, err error) {
+func (s store) page(ctx context.Context, key laneKey, after int64, limit int) (rows []stored.WebhookEvent, err error) {
 	err = s.of(ctx, key).Where("no > ? AND parked_at IS NULL", after).Order("no").Limit(limit).Find(&rows).Error
 	return rows, err
 }
@@ -39,7 +39,7 @@ func (s store) page(ctx context.Context, key laneKey, after int64, limit int) (r
 // remove deletes delivered events after a number, up to another. Earlier ones
 // are gone, unless a restored MySQL has them again.
 func (s store) remove(ctx context.Context, key laneKey, after, upTo int64) error {
-	return s.of(ctx, key).Where("no > ? AND no <= ? AND parked_at IS NULL", after, upTo).Delete(&models.WebhookEvent{}).Error
+	return s.of(ctx, key).Where("no > ? AND no <= ? AND parked_at IS NULL", after, upTo).Delete(&stored.WebhookEvent{}).Error
 }
 
 // park gives up a lane's events up to the last that has waited since a time
@@ -83,7 +83,7 @@ type left struct {
 }
 
 func (s store) lanes(ctx context.Context) (all []left, err error) {
-	var rows []models.WebhookEvent
+	var rows []stored.WebhookEvent
 	err = s.db.WithContext(ctx).Raw("SELECT endpoint, campaign_id, MAX(no) AS no FROM webhook_events" +
 		" GROUP BY endpoint, campaign_id").Scan(&rows).Error
 	if err != nil {

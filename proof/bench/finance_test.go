@@ -19,6 +19,7 @@ import (
 	"dibs/finance"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // The stream's events, and their number of users.
@@ -42,7 +43,7 @@ func benchFinance(b *testing.B, s *sheet) {
 			func() { s.credits(b, r, st, ours, amount(creditEvents), st.books) },
 			func() {
 				s.credits(b, r, nil, raw, amount(creditEvents), func(*testing.B) (consumer.HandleFunc, func()) {
-					return func(context.Context, models.Event, []byte) error { return nil }, func() {}
+					return func(context.Context, event.Event, []byte) error { return nil }, func() {}
 				})
 			},
 			func() { s.add(each, "credits/s", st.creditEach(b, amount(creditsOneEach), 8)) },
@@ -61,9 +62,9 @@ func benchFinance(b *testing.B, s *sheet) {
 	s.note("Reading only: the same consumer.Consumer with a handler that returns nil. A transaction a credit: one INSERT and one UPDATE.")
 }
 
-func credit(n int) models.Event {
-	return models.Event{
-		V: models.EventVersion, Type: models.EventClaimAccepted, ID: fmt.Sprintf("019c0000-0000-7000-8000-%012d", n), CampaignID: "rain",
+func credit(n int) event.Event {
+	return event.Event{
+		V: event.Version, Type: event.ClaimAccepted, ID: fmt.Sprintf("019c0000-0000-7000-8000-%012d", n), CampaignID: "rain",
 		UserID: fmt.Sprintf("user-%d", n%creditUsers), Quantity: 1, Seq: int64(n) + 1, Epoch: 1, At: models.NewTime(time.Now()),
 		PacketID: fmt.Sprintf("_%08d", n), Amount: new(int64(1 + n%2000)), Currency: "CNY",
 	}
@@ -118,7 +119,7 @@ func (s *sheet) credits(
 			Client: r.rdb, Group: finance.Group, Name: "bench", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		},
 		ReadAhead: true,
-		Handle: func(ctx context.Context, e models.Event, payload []byte) error {
+		Handle: func(ctx context.Context, e event.Event, payload []byte) error {
 			err := handle(ctx, e, payload)
 			if err == nil && left.Add(-1) == 0 {
 				close(all)
@@ -169,7 +170,7 @@ func (s *store) creditEach(b *testing.B, events, connections int) float64 {
 	return float64(events) / took.Seconds()
 }
 
-func (s *store) creditOne(ctx context.Context, e *models.Event) error {
+func (s *store) creditOne(ctx context.Context, e *event.Event) error {
 	tx, err := s.sql.BeginTx(ctx, nil)
 	if err != nil {
 		return err

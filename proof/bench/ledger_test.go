@@ -16,6 +16,7 @@ import (
 	"dibs/internal/ledger"
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 const (
@@ -64,7 +65,7 @@ func benchLedger(b *testing.B, s *sheet) {
 		return lines
 	}
 	page := func(after int) func() {
-		place := models.LedgerPlaceOf(&events[after])
+		place := event.PlaceOf(&events[after])
 		return func() {
 			start := time.Now()
 			get(fmt.Sprintf("?limit=1000&after=%s", place), "application/json")

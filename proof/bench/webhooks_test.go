@@ -21,6 +21,8 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/webhooks"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 const (
@@ -64,11 +66,11 @@ func benchWebhooks(b *testing.B, s *sheet) {
 
 // hookWorld is a Dispatcher over its own database, one receiver
 // that answers and perhaps one that doesn't.
-func hookWorld(b *testing.B, dead bool, took func(models.Event)) (db *gorm.DB, d *webhooks.Dispatcher, stop func()) {
+func hookWorld(b *testing.B, dead bool, took func(event.Event)) (db *gorm.DB, d *webhooks.Dispatcher, stop func()) {
 	b.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var body webhooks.Body
-		var event models.Event
+		var event event.Event
 		text, err := io.ReadAll(r.Body)
 		if err == nil && json.Unmarshal(text, &body) == nil && json.Unmarshal(body.Data, &event) == nil {
 			took(event)
@@ -88,13 +90,13 @@ func hookWorld(b *testing.B, dead bool, took func(models.Event)) (db *gorm.DB, d
 	return db, d, server.Close
 }
 
-func hookEvent(campaign, seq int) models.RawEvent {
-	e := models.Event{
-		V: models.EventVersion, Type: models.EventClaimAccepted, ID: fmt.Sprintf("%d-%d", campaign, seq), CampaignID: fmt.Sprint("c", campaign), UserID: "ada",
+func hookEvent(campaign, seq int) event.Raw {
+	e := event.Event{
+		V: event.Version, Type: event.ClaimAccepted, ID: fmt.Sprintf("%d-%d", campaign, seq), CampaignID: fmt.Sprint("c", campaign), UserID: "ada",
 		Quantity: 1, Seq: int64(seq), At: models.NewTime(time.Now()),
 	}
 	payload, _ := json.Marshal(e)
-	return models.RawEvent{Event: e, Payload: payload}
+	return event.Raw{Event: e, Payload: payload}
 }
 
 // hookDelay is the p99 of the delays.
@@ -102,7 +104,7 @@ func hookDelay(b *testing.B, campaigns int, dead bool) time.Duration {
 	b.Helper()
 	var mu sync.Mutex
 	var delays []time.Duration
-	_, d, stop := hookWorld(b, dead, func(e models.Event) {
+	_, d, stop := hookWorld(b, dead, func(e event.Event) {
 		mu.Lock()
 		delays = append(delays, time.Since(e.At.Time))
 		mu.Unlock()
@@ -114,7 +116,7 @@ func hookDelay(b *testing.B, campaigns int, dead bool) time.Duration {
 		tick := time.NewTicker(hookBatch)
 		defer tick.Stop()
 		for until := time.Now().Add(span(20 * time.Second)); time.Now().Before(until); <-tick.C {
-			batch := make([]models.RawEvent, hookRate*int(hookBatch)/int(time.Second))
+			batch := make([]event.Raw, hookRate*int(hookBatch)/int(time.Second))
 			for i := range batch {
 				batch[i] = hookEvent(sent%campaigns, sent/campaigns+1)
 				sent++
@@ -135,20 +137,20 @@ func hookCatchUp(b *testing.B, dead bool) float64 {
 	var took atomic.Int64
 	done := make(chan struct{})
 	n := amount(hookAway)
-	db, d, stop := hookWorld(b, dead, func(models.Event) {
+	db, d, stop := hookWorld(b, dead, func(event.Event) {
 		if int(took.Add(1)) == n {
 			close(done)
 		}
 	})
 	defer stop()
-	rows := make([]models.WebhookEvent, n)
+	rows := make([]stored.WebhookEvent, n)
 	if dead {
-		rows = make([]models.WebhookEvent, 2*n)
+		rows = make([]stored.WebhookEvent, 2*n)
 	}
 	for i := range rows {
 		endpoint := []string{"good", "dead"}[i/n]
 		e := hookEvent(i%10, i/10+1)
-		rows[i] = models.WebhookEvent{
+		rows[i] = stored.WebhookEvent{
 			Endpoint: endpoint, CampaignID: e.CampaignID, No: int64(i + 1), EventID: e.ID, Type: e.Type, At: e.At.Time, Payload: e.Payload, CreatedAt: sqlstore.Now(),
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"dibs/internal/oracle"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // blur is the error of a time in milliseconds.
@@ -204,15 +205,15 @@ func (one *request) endsWrong(status models.ClaimStatus, lossy bool) string {
 // streams is the content of the claim streams: each campaign's claims and
 // stock thresholds, and when Redis had a released claim's units back.
 type streams struct {
-	accepted map[string][]models.Event
-	crossed  map[string][]models.Event
+	accepted map[string][]event.Event
+	crossed  map[string][]event.Event
 	released map[string]time.Time
 }
 
 // readStreams reads, as the paused group, all entries of the
 // streams since the last round.
 func (rd *round) readStreams(ctx context.Context) (*streams, error) {
-	all := &streams{accepted: map[string][]models.Event{}, crossed: map[string][]models.Event{}, released: map[string]time.Time{}}
+	all := &streams{accepted: map[string][]event.Event{}, crossed: map[string][]event.Event{}, released: map[string]time.Time{}}
 	dropped := map[string]bool{} // these were not answered
 	for p := range rd.w.partitions {
 		events, err := rd.w.readAway(ctx, p)
@@ -221,22 +222,22 @@ func (rd *round) readStreams(ctx context.Context) (*streams, error) {
 		}
 		for i := range events {
 			switch e := &events[i].Event; e.Type {
-			case models.EventClaimAccepted:
+			case event.ClaimAccepted:
 				all.accepted[e.CampaignID] = append(all.accepted[e.CampaignID], *e)
-			case models.EventClaimsDropped:
+			case event.ClaimsDropped:
 				for _, id := range e.IDs {
 					dropped[id] = true
 				}
-			case models.EventClaimReleased:
+			case event.ClaimReleased:
 				all.released[e.ClaimID] = events[i].written
-			case models.EventCampaignLowStock, models.EventCampaignSoldOut:
+			case event.CampaignLowStock, event.CampaignSoldOut:
 				all.crossed[e.CampaignID] = append(all.crossed[e.CampaignID], *e)
 			default:
 			}
 		}
 	}
 	for id, accepted := range all.accepted {
-		all.accepted[id] = slices.DeleteFunc(accepted, func(e models.Event) bool { return dropped[e.ID] })
+		all.accepted[id] = slices.DeleteFunc(accepted, func(e event.Event) bool { return dropped[e.ID] })
 	}
 	return all, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // checkOrder replays the claims in Redis' order: no seq twice, no gap, and at
@@ -206,7 +206,7 @@ func (l *ledger) mostHeld(from, till time.Time, user string) (units int64) {
 
 // entry is an event and the time Redis wrote it.
 type entry struct {
-	models.Event
+	event.Event
 
 	written time.Time
 }
@@ -229,7 +229,7 @@ func (w *world) readAway(ctx context.Context, partition int) (events []entry, er
 		}
 		for _, message := range read[0].Messages {
 			payload, _ := message.Values["payload"].(string)
-			e, err := models.DecodeEvent([]byte(payload))
+			e, err := event.Decode([]byte(payload))
 			id, err2 := lua.ParseEntryID(message.ID)
 			if err := errors.Join(err, err2); err != nil {
 				return events, wrap(err)
@@ -243,13 +243,13 @@ func (w *world) readAway(ctx context.Context, partition int) (events []entry, er
 // published once. One crossed by a change may be repeated by a process that
 // completes it, under the same id, but there are no more ids than changes. A
 // sold-out campaign must have been announced.
-func (rd *round) checkLines(l *ledger, published []models.Event) {
+func (rd *round) checkLines(l *ledger, published []event.Event) {
 	if l.shards > 1 {
 		return // reported once all of them were read
 	}
 	times := map[string]int{}
 	changes := map[string]bool{}
-	kinds := map[models.EventType]bool{}
+	kinds := map[event.Type]bool{}
 	for i := range published {
 		e := &published[i]
 		times[e.ID]++
@@ -265,7 +265,7 @@ func (rd *round) checkLines(l *ledger, published []models.Event) {
 	if len(changes) > len(l.totals) {
 		rd.brokenf("%s: %d changes crossed a line, %d were made", l.id, len(changes), len(l.totals))
 	}
-	if l.isSoldOut() && (!kinds[models.EventCampaignSoldOut] || l.lowAt > 0 && !kinds[models.EventCampaignLowStock]) {
+	if l.isSoldOut() && (!kinds[event.CampaignSoldOut] || l.lowAt > 0 && !kinds[event.CampaignLowStock]) {
 		rd.brokenf("%s is sold out, and not each line was published: %v", l.id, kinds)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"dibs/internal/oracle"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // past is a round without faults that opened a campaign an hour
@@ -122,19 +123,19 @@ func TestCheckOfTimesTells(t *testing.T) {
 
 func TestChecksOfLinesTell(t *testing.T) {
 	t.Parallel()
-	out := models.Event{Type: models.EventCampaignSoldOut, ID: "claim:sold_out"}
-	low := models.Event{Type: models.EventCampaignLowStock, ID: "claim:low_stock"}
-	by := func(change string) models.Event { return models.Event{Type: out.Type, ID: change + ":sold_out"} }
+	out := event.Event{Type: event.CampaignSoldOut, ID: "claim:sold_out"}
+	low := event.Event{Type: event.CampaignLowStock, ID: "claim:low_stock"}
+	by := func(change string) event.Event { return event.Event{Type: out.Type, ID: change + ":sold_out"} }
 	for _, one := range []struct {
 		broken    string
-		published []models.Event
+		published []event.Event
 	}{
-		{"", []models.Event{low, out}},
-		{"", []models.Event{low, by("change"), by("change")}},
-		{"campaign.sold_out is published 2 times", []models.Event{low, out, out}},
-		{"2 changes crossed a line, 1 were made", []models.Event{low, by("one"), by("two")}},
-		{"not each line was published", []models.Event{low}},
-		{"not each line was published", []models.Event{out}},
+		{"", []event.Event{low, out}},
+		{"", []event.Event{low, by("change"), by("change")}},
+		{"campaign.sold_out is published 2 times", []event.Event{low, out, out}},
+		{"2 changes crossed a line, 1 were made", []event.Event{low, by("one"), by("two")}},
+		{"not each line was published", []event.Event{low}},
+		{"not each line was published", []event.Event{out}},
 	} {
 		rd, l := past(func(c *campaign) { c.lowAt = 3 })
 		rd.checkLines(l, one.published)

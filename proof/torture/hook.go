@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"dibs/internal/testenv"
-	"dibs/models"
+	"dibs/models/event"
 )
 
 const (
@@ -79,7 +79,7 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var message struct {
-		Data models.Event `json:"data"`
+		Data event.Event `json:"data"`
 	}
 	mac := hmac.New(sha256.New, []byte(hookKey))
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("Webhook-Id"), r.Header.Get("Webhook-Timestamp"), body)
@@ -95,7 +95,7 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request) {
 
 // take records a new claim, and a fault if an earlier one comes
 // after a later one.
-func (h *hook) take(e *models.Event) {
+func (h *hook) take(e *event.Event) {
 	if h.taken[e.ID] {
 		return
 	}

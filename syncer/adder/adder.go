@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"dibs/models"
+	"dibs/models/event"
 )
 
 // ErrTurn reports that a reader's turn is
@@ -30,9 +30,9 @@ var ErrTurn = errors.New("adder: the turn is over")
 type Taken struct {
 	Partition int
 	Turn      int64
-	From      models.Offset // MySQL's offset before the flush
-	Upto      models.Offset // MySQL's offset after it
-	Reads     []*models.StreamRead
+	From      event.Offset // MySQL's offset before the flush
+	Upto      event.Offset // MySQL's offset after it
+	Reads     []*event.Read
 	Sums      Sums      // of the events that get a row, see HasRow
 	Since     time.Time // arrival of the first entry
 }
@@ -62,9 +62,9 @@ type cell struct {
 	mu        sync.Mutex
 	turn      int64
 	active    bool // the turn is not over
-	from      models.Offset
-	upto      models.Offset
-	reads     []*models.StreamRead
+	from      event.Offset
+	upto      event.Offset
+	reads     []*event.Read
 	sums      Sums
 	entries   int
 	isMove    bool // it contains half of a move
@@ -89,7 +89,7 @@ func New(partitions, most int, now func() time.Time) *Adder {
 
 // Begin empties the cell of a partition and
 // returns its next turn, which reads after from.
-func (a *Adder) Begin(partition int, from models.Offset) (turn int64) {
+func (a *Adder) Begin(partition int, from event.Offset) (turn int64) {
 	c := &a.cells[partition]
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *cell) free(turn int64) (n int, freed <-chan struct{}, err error) {
 }
 
 // Add adds the next read, and retains it. Errors: ErrTurn.
-func (a *Adder) Add(read *models.StreamRead) error {
+func (a *Adder) Add(read *event.Read) error {
 	c := &a.cells[read.Partition]
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,12 +172,12 @@ func (a *Adder) Add(read *models.StreamRead) error {
 	return nil
 }
 
-func (c *cell) add(read *models.StreamRead) {
+func (c *cell) add(read *event.Read) {
 	var sum *Tally // of the last event's lot: in a rush nearly all are of one
 	var last Lot
 	for i := range read.Events {
 		e := &read.Events[i]
-		c.isAwaited = c.isAwaited || e.IsAwaited() || e.Type == models.EventLotLoaded
+		c.isAwaited = c.isAwaited || e.IsAwaited() || e.Type == event.LotLoaded
 		if e.Unreadable != "" || !HasRow(&e.Event) {
 			continue
 		}
@@ -195,7 +195,7 @@ func (c *cell) add(read *models.StreamRead) {
 }
 
 // HasRow reports whether an event has a row in MySQL.
-func HasRow(e *models.Event) bool { return e.Type == models.EventClaimAccepted || e.IsMove() }
+func HasRow(e *event.Event) bool { return e.Type == event.ClaimAccepted || e.IsMove() }
 
 // Added has a token if Add was called since the last one was received.
 func (a *Adder) Added() <-chan struct{} { return a.added }

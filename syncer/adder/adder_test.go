@@ -9,25 +9,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/adder"
 )
 
-func claims(campaign string, after models.Offset, n int) (events []models.RawEvent, upto models.Offset) {
+func claims(campaign string, after event.Offset, n int) (events []event.Raw, upto event.Offset) {
 	for i := range n {
 		seq := after.Read + int64(i) + 1
-		events = append(events, models.RawEvent{Event: models.Event{
-			Type: models.EventClaimAccepted, ID: fmt.Sprint(campaign, "-", seq), CampaignID: campaign, Quantity: 2, Seq: seq,
+		events = append(events, event.Raw{Event: event.Event{
+			Type: event.ClaimAccepted, ID: fmt.Sprint(campaign, "-", seq), CampaignID: campaign, Quantity: 2, Seq: seq,
 			At: models.TimeFromMs(1000 + seq),
 		}})
-		upto = models.Offset{EntryID: fmt.Sprint(seq, "-0"), EventID: events[i].ID, Read: seq}
+		upto = event.Offset{EntryID: fmt.Sprint(seq, "-0"), EventID: events[i].ID, Read: seq}
 	}
 	return events, upto
 }
 
-var start = models.Offset{EntryID: models.NoEntry}
+var start = event.Offset{EntryID: event.NoEntry}
 
-func read(partition int, turn int64, events []models.RawEvent, upto models.Offset) *models.StreamRead {
-	return &models.StreamRead{Partition: partition, Turn: turn, Events: events, Upto: upto}
+func read(partition int, turn int64, events []event.Raw, upto event.Offset) *event.Read {
+	return &event.Read{Partition: partition, Turn: turn, Events: events, Upto: upto}
 }
 
 // Readers of many partitions add while a flush takes repeatedly. Each
@@ -57,7 +58,7 @@ func TestAdder_NothingIsLostOrCountedTwice(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { readers.Wait(); close(done) }()
-	last := make(map[int]models.Offset)
+	last := make(map[int]event.Offset)
 	take := func() {
 		for _, taken := range a.SumThenReset() {
 			if from, some := last[taken.Partition]; some {
@@ -138,12 +139,12 @@ func TestAdder_MovesThroughWhatHasNoRow(t *testing.T) {
 	t.Parallel()
 	a := adder.New(1, 100, time.Now)
 	turn := a.Begin(0, start)
-	upto := models.Offset{EntryID: "9-0", EventID: "last", Read: 3}
-	require.NoError(t, a.Add(&models.StreamRead{
+	upto := event.Offset{EntryID: "9-0", EventID: "last", Read: 3}
+	require.NoError(t, a.Add(&event.Read{
 		Turn: turn, Upto: upto,
-		Events: []models.RawEvent{
-			{Event: models.Event{Type: models.EventCampaignSoldOut, ID: "x"}},
-			{Event: models.Event{Type: models.EventUnitsDebited, ID: "y", CampaignID: "c", Shard: 1, Quantity: 5}},
+		Events: []event.Raw{
+			{Event: event.Event{Type: event.CampaignSoldOut, ID: "x"}},
+			{Event: event.Event{Type: event.UnitsDebited, ID: "y", CampaignID: "c", Shard: 1, Quantity: 5}},
 			{Payload: []byte("?"), Unreadable: "no JSON"},
 		},
 	}))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // Lot identifies a campaign of one shard (shard 0), or a shard.
@@ -15,7 +16,7 @@ type Lot struct {
 }
 
 // LotOf is the lot of an event.
-func LotOf(e *models.Event) Lot { return Lot{e.CampaignID, e.Shard} }
+func LotOf(e *event.Event) Lot { return Lot{e.CampaignID, e.Shard} }
 
 // ID is the lot's id, as models.ShardID makes it.
 func (l Lot) ID() string { return models.ShardID(l.CampaignID, l.Shard) }
@@ -35,11 +36,11 @@ type Tally struct {
 }
 
 // Add adds a claim, a debit or a credit.
-func (t *Tally) Add(e *models.Event) {
+func (t *Tally) Add(e *event.Event) {
 	switch e.Type {
-	case models.EventUnitsDebited:
+	case event.UnitsDebited:
 		t.Merge(&Tally{Moved: -e.Quantity})
-	case models.EventUnitsCredited:
+	case event.UnitsCredited:
 		t.Merge(&Tally{Moved: e.Quantity})
 	default:
 		t.Merge(&Tally{Units: e.Quantity, Claims: 1, FirstSeq: e.Seq, LastSeq: e.Seq, FirstMs: e.At.UnixMilli()})

@@ -10,6 +10,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/adder"
 	"dibs/syncer/offset"
 	"dibs/syncer/sums"
@@ -47,10 +48,10 @@ type Done struct {
 	Parked  []Parked
 	Waiting map[adder.Lot]error // lots whose counters wait, and why; nil: they are locked
 
-	written  []*models.RawEvent // claims that were inserted
-	moves    []*models.RawEvent // new halves of moves, and proven debits
-	released adder.Sums         // by decisions
-	booked   []models.Event     // for the ledger
+	written  []*event.Raw  // claims that were inserted
+	moves    []*event.Raw  // new halves of moves, and proven debits
+	released adder.Sums    // by decisions
+	booked   []event.Event // for the ledger
 }
 
 // Events is how many claims and moves have new rows.
@@ -65,14 +66,14 @@ type application struct {
 	b        *Batch
 	started  time.Time
 	lots     map[adder.Lot]lotRow
-	deleted  map[string]models.Time        // campaigns, by deletions that MySQL had lost
-	ofLots   []*models.RawEvent            // events of lots, without those of deleted campaigns
-	earlier  map[*models.RawEvent]bool     // moves of deleted campaigns whose id a later one has
-	inOutbox map[string]bool               // ids of events in the outbox; false once applied
-	heldUpto map[adder.Lot]int64           // the expirer has passed claims up to this seq
-	added    map[*models.RawEvent]int64    // packets, by their event
-	loads    map[*models.RawEvent]position // what MySQL has at events of loads
-	kept     map[int]int64                 // seconds of its positions, by partition
+	deleted  map[string]models.Time  // campaigns, by deletions that MySQL had lost
+	ofLots   []*event.Raw            // events of lots, without those of deleted campaigns
+	earlier  map[*event.Raw]bool     // moves of deleted campaigns whose id a later one has
+	inOutbox map[string]bool         // ids of events in the outbox; false once applied
+	heldUpto map[adder.Lot]int64     // the expirer has passed claims up to this seq
+	added    map[*event.Raw]int64    // packets, by their event
+	loads    map[*event.Raw]position // what MySQL has at events of loads
+	kept     map[int]int64           // seconds of its positions, by partition
 }
 
 type lotRow struct {
@@ -107,7 +108,7 @@ func (s *Store) Apply(ctx context.Context, b *Batch) (*Done, error) {
 // moves, packets, lots, outbox.
 func (a *application) run() error {
 	a.Done = Done{Waiting: make(map[adder.Lot]error), released: make(adder.Sums)}
-	var claims, moves []*models.RawEvent
+	var claims, moves []*event.Raw
 	for _, step := range []struct {
 		name string
 		run  func() error
@@ -195,8 +196,8 @@ func (a *application) readLots() error {
 	return nil
 }
 
-func (a *application) split() (claims, moves []*models.RawEvent) {
-	claims = make([]*models.RawEvent, 0, len(a.b.Rows))
+func (a *application) split() (claims, moves []*event.Raw) {
+	claims = make([]*event.Raw, 0, len(a.b.Rows))
 	for _, r := range a.b.Rows {
 		lot, exists := a.lots[adder.LotOf(&r.Event)]
 		switch {

@@ -7,23 +7,23 @@ import (
 	"slices"
 	"time"
 
-	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/adder"
 )
 
 // Batch is what one transaction applies.
 type Batch struct {
 	Streams []adder.Taken
-	Rows    []*models.RawEvent // in the order of the primary key
-	Sums    adder.Sums         // of all rows
-	Since   time.Time          // arrival of the oldest entry
+	Rows    []*event.Raw // in the order of the primary key
+	Sums    adder.Sums   // of all rows
+	Since   time.Time    // arrival of the oldest entry
 
 	Locked  map[adder.Lot]bool // lots whose sums wait already
 	Careful bool               // skip locked lots instead of waiting for them
 
-	lots   []*models.RawEvent // loads, evictions and the like, in the order of the stream
-	events []*models.RawEvent // events from the outbox
-	whole  bool               // write all or nothing
+	lots   []*event.Raw // loads, evictions and the like, in the order of the stream
+	events []*event.Raw // events from the outbox
+	whole  bool         // write all or nothing
 }
 
 // Gather makes a batch of what a flush takes.
@@ -41,7 +41,7 @@ func Gather(streams []adder.Taken) *Batch {
 					b.Rows = append(b.Rows, e)
 				case e.IsOfLot():
 					b.lots = append(b.lots, e)
-				case e.Type != models.EventPartitionGeneration:
+				case e.Type != event.PartitionGeneration:
 					b.events = append(b.events, e)
 				}
 			}
@@ -56,8 +56,8 @@ func Gather(streams []adder.Taken) *Batch {
 
 // Of makes a batch of events that are in no stream. Those without a row
 // are left out.
-func Of(events ...models.Event) (*Batch, error) {
-	var rows []*models.RawEvent
+func Of(events ...event.Event) (*Batch, error) {
+	var rows []*event.Raw
 	for i := range events {
 		if !adder.HasRow(&events[i]) {
 			continue
@@ -66,7 +66,7 @@ func Of(events ...models.Event) (*Batch, error) {
 		if err != nil {
 			return nil, fmt.Errorf("apply: %w", err)
 		}
-		rows = append(rows, &models.RawEvent{Event: events[i], Payload: payload})
+		rows = append(rows, &event.Raw{Event: events[i], Payload: payload})
 	}
 	slices.SortFunc(rows, byID)
 	return &Batch{Rows: rows, Sums: sumOf(rows)}, nil
@@ -74,14 +74,14 @@ func Of(events ...models.Event) (*Batch, error) {
 
 // HasLoad reports whether a lot was loaded.
 func (b *Batch) HasLoad() bool {
-	return slices.ContainsFunc(b.lots, func(e *models.RawEvent) bool { return e.Type == models.EventLotLoaded })
+	return slices.ContainsFunc(b.lots, func(e *event.Raw) bool { return e.Type == event.LotLoaded })
 }
 
-func byID(a, b *models.RawEvent) int {
+func byID(a, b *event.Raw) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.CampaignID, b.CampaignID))
 }
 
-func sumOf(rows []*models.RawEvent) adder.Sums {
+func sumOf(rows []*event.Raw) adder.Sums {
 	sums := make(adder.Sums)
 	for _, r := range rows {
 		sums.Of(adder.LotOf(&r.Event)).Add(&r.Event)

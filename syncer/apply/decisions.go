@@ -7,6 +7,8 @@ import (
 	"dibs/internal/ledger"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/adder"
 	"dibs/syncer/tables"
 
@@ -24,7 +26,7 @@ func (a *application) decide() error {
 	for _, e := range a.b.events {
 		isWaiting, isKnown := a.inOutbox[e.ID]
 		switch {
-		case isWaiting && e.Type != models.EventCampaignClosed:
+		case isWaiting && e.Type != event.CampaignClosed:
 			a.inOutbox[e.ID] = false
 			a.book(e)
 		case isKnown && !isWaiting: // a duplicate
@@ -32,7 +34,7 @@ func (a *application) decide() error {
 			if err := a.decideAgain(e, claims); err != nil {
 				return err
 			}
-		case e.Type == models.EventClaimsGivenUp, e.Type == models.EventCampaignClosed:
+		case e.Type == event.ClaimsGivenUp, e.Type == event.CampaignClosed:
 			if err := a.bookAgain(e); err != nil {
 				return err
 			}
@@ -41,16 +43,16 @@ func (a *application) decide() error {
 	return ledger.Put(a.ctx, a.tx, a.booked)
 }
 
-func (a *application) book(e *models.RawEvent) {
+func (a *application) book(e *event.Raw) {
 	a.booked = append(a.booked, e.Event)
-	if e.Type == models.EventClaimReleased {
+	if e.Type == event.ClaimReleased {
 		a.released.Of(adder.LotOf(&e.Event)).Merge(&adder.Tally{Units: e.Quantity, Claims: 1})
 	}
 }
 
 // bookAgain books an event of no claim, unless the ledger has it: at its
 // time or later.
-func (a *application) bookAgain(e *models.RawEvent) error {
+func (a *application) bookAgain(e *event.Raw) error {
 	var known int64
 	err := a.tx.Table("ledger_events").Where("campaign_id = ? AND at >= ? AND id = ?", e.CampaignID, e.At.Time, e.ID).
 		Count(&known).Error
@@ -65,7 +67,7 @@ func (a *application) readOutbox() error {
 	a.inOutbox = make(map[string]bool)
 	for some := range slices.Chunk(a.b.events, sqlstore.PageSize) {
 		var waiting []string
-		if err := a.tx.Model(&models.OutboxRow{}).Where("id IN ?", idsOf(some)).Pluck("id", &waiting).Error; err != nil {
+		if err := a.tx.Model(&stored.OutboxRow{}).Where("id IN ?", idsOf(some)).Pluck("id", &waiting).Error; err != nil {
 			return err
 		}
 		for _, id := range waiting {
@@ -77,15 +79,15 @@ func (a *application) readOutbox() error {
 
 func (a *application) confirm() error {
 	for some := range slices.Chunk(a.b.events, sqlstore.PageSize) {
-		if err := a.tx.Where("id IN ?", idsOf(some)).Delete(&models.OutboxRow{}).Error; err != nil {
+		if err := a.tx.Where("id IN ?", idsOf(some)).Delete(&stored.OutboxRow{}).Error; err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func idsOf(events []*models.RawEvent) []string {
-	return sqlstore.Keys(events, func(e **models.RawEvent) string { return (*e).ID })
+func idsOf(events []*event.Raw) []string {
+	return sqlstore.Keys(events, func(e **event.Raw) string { return (*e).ID })
 }
 
 type decidedClaim struct {
@@ -97,8 +99,8 @@ type decidedClaim struct {
 
 // fits reports whether a decision may follow. A decision of a lost
 // history, after one that lost, may not.
-func (c *decidedClaim) fits(e *models.RawEvent) bool {
-	if e.Type == models.EventClaimReopened {
+func (c *decidedClaim) fits(e *event.Raw) bool {
+	if e.Type == event.ClaimReopened {
 		return c.Status == models.ClaimRedeemed && c.OrderID == e.OrderID
 	}
 	return c.Status == models.ClaimClaimed
@@ -131,7 +133,7 @@ func (a *application) readForgotten() (claims map[string]*decidedClaim, err erro
 
 // decideAgain applies a decision that a restored MySQL has lost. If MySQL has
 // since made another one with its number, the first in the stream wins.
-func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decidedClaim) error {
+func (a *application) decideAgain(e *event.Raw, claims map[string]*decidedClaim) error {
 	c := claims[e.ClaimID]
 	if c == nil {
 		return nil
@@ -160,8 +162,8 @@ func (a *application) decideAgain(e *models.RawEvent, claims map[string]*decided
 }
 
 // refuse reloads a lot if Redis freed units of a claim that is not released.
-func (a *application) refuse(e *models.RawEvent, c *decidedClaim) error {
-	if e.Type != models.EventClaimReleased || c.Status == models.ClaimReleased || c.Status == models.ClaimExpired {
+func (a *application) refuse(e *event.Raw, c *decidedClaim) error {
+	if e.Type != event.ClaimReleased || c.Status == models.ClaimReleased || c.Status == models.ClaimExpired {
 		return nil
 	}
 	return a.reload(e.LotID())
@@ -174,8 +176,8 @@ func (a *application) reload(lotID string) error {
 // dropFrom deletes a claim's unconfirmed decisions from
 // a number on, and reports whether there were any.
 // Redis may have applied them, so the lot is reloaded.
-func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, err error) {
-	var rows []models.OutboxRow
+func (a *application) dropFrom(e *event.Raw, number int64) (dropped bool, err error) {
+	var rows []stored.OutboxRow
 	// A locking read sees commits after the start of this transaction,
 	// as that of the claim did.
 	err = a.tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
@@ -183,14 +185,14 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 	if err != nil {
 		return false, err
 	}
-	var others []models.Event
+	var others []event.Event
 	for i := range rows {
 		id := rows[i].ID
 		// this batch has applied it
 		if isWaiting, isKnown := a.inOutbox[id]; isKnown && !isWaiting {
 			continue
 		}
-		other, err := models.DecodeEvent(rows[i].Payload)
+		other, err := event.Decode(rows[i].Payload)
 		if err != nil { // the relay reports it
 			continue
 		}
@@ -200,9 +202,9 @@ func (a *application) dropFrom(e *models.RawEvent, number int64) (dropped bool, 
 		}
 	}
 	// the last first
-	slices.SortFunc(others, func(x, y models.Event) int { return cmp.Compare(y.Decision, x.Decision) })
+	slices.SortFunc(others, func(x, y event.Event) int { return cmp.Compare(y.Decision, x.Decision) })
 	for i := range others {
-		if err := a.tx.Delete(&models.OutboxRow{ID: others[i].ID}).Error; err != nil {
+		if err := a.tx.Delete(&stored.OutboxRow{ID: others[i].ID}).Error; err != nil {
 			return false, err
 		}
 		if err := tables.UndoBeside(a.tx, &others[i]); err != nil {

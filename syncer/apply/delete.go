@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/tables"
 )
 
@@ -15,7 +16,7 @@ func (a *application) deleteForgotten() error {
 	a.deleted = make(map[string]models.Time)
 	for _, e := range a.b.events {
 		_, isKnown := a.inOutbox[e.ID]
-		if e.Type != models.EventCampaignDeleted || isKnown {
+		if e.Type != event.CampaignDeleted || isKnown {
 			continue
 		}
 		a.deleted[e.CampaignID] = e.At
@@ -35,7 +36,7 @@ func (a *application) deleteForgotten() error {
 // dropEarlier leaves out events of deleted campaigns whose ids later ones
 // have. A restored MySQL may know the later one from another stream.
 func (a *application) dropEarlier() error {
-	var made []*models.RawEvent
+	var made []*event.Raw
 	for _, e := range a.b.lots {
 		if madeMs(e) > 0 {
 			made = append(made, e)
@@ -54,18 +55,18 @@ func (a *application) dropEarlier() error {
 	if err != nil {
 		return err
 	}
-	a.earlier = make(map[*models.RawEvent]bool)
+	a.earlier = make(map[*event.Raw]bool)
 	for _, e := range made {
 		k := known[e.CampaignID]
 		if k != nil && madeMs(e) < k.CreatedAt.UnixMilli() {
 			a.earlier[e] = true
 		}
 	}
-	a.ofLots = slices.DeleteFunc(slices.Clone(a.b.lots), func(e *models.RawEvent) bool { return a.earlier[e] })
+	a.ofLots = slices.DeleteFunc(slices.Clone(a.b.lots), func(e *event.Raw) bool { return a.earlier[e] })
 	return nil
 }
 
-func madeMs(e *models.RawEvent) int64 {
+func madeMs(e *event.Raw) int64 {
 	if e.Definition != nil {
 		return e.Definition.CreatedAt.UnixMilli()
 	}

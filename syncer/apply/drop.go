@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/adder"
 
 	"github.com/google/uuid"
@@ -19,7 +21,7 @@ import (
 // committed, so it may still be refused. Without a loss in Redis the
 // lot has the units of every claim.
 func (a *application) dropUnanswered() error {
-	var dropped []*models.RawEvent
+	var dropped []*event.Raw
 	for lot, awaited := range a.awaited() {
 		free := a.freeBut(lot)
 		for _, r := range awaited {
@@ -33,7 +35,7 @@ func (a *application) dropUnanswered() error {
 	return a.drop(dropped)
 }
 
-func (a *application) drop(rows []*models.RawEvent) error {
+func (a *application) drop(rows []*event.Raw) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -57,8 +59,8 @@ func (a *application) drop(rows []*models.RawEvent) error {
 
 // awaited returns the inserted claims that
 // are not answered yet, by lot, oldest first.
-func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
-	all := make(map[adder.Lot][]*models.RawEvent)
+func (a *application) awaited() map[adder.Lot][]*event.Raw {
+	all := make(map[adder.Lot][]*event.Raw)
 	for _, r := range a.written {
 		if r.IsAwaited() {
 			lot := adder.LotOf(&r.Event)
@@ -66,7 +68,7 @@ func (a *application) awaited() map[adder.Lot][]*models.RawEvent {
 		}
 	}
 	for _, rows := range all {
-		slices.SortFunc(rows, func(x, y *models.RawEvent) int {
+		slices.SortFunc(rows, func(x, y *event.Raw) int {
 			return cmp.Or(cmp.Compare(x.Epoch, y.Epoch), cmp.Compare(x.Seq, y.Seq))
 		})
 	}
@@ -81,7 +83,7 @@ func (a *application) freeBut(lot adder.Lot) int64 {
 	for _, r := range a.moves {
 		switch {
 		case adder.LotOf(&r.Event) != lot:
-		case r.Type == models.EventUnitsCredited:
+		case r.Type == event.UnitsCredited:
 			free += r.Quantity
 		case r.Peer > 0:
 			free -= r.Quantity
@@ -110,16 +112,16 @@ func (a *application) publishDropped(lot adder.Lot, ids []string) error {
 		return err
 	}
 	now := a.clock.Now()
-	e := models.Event{
-		V: models.EventVersion, Type: models.EventClaimsDropped, ID: id.String(), CampaignID: lot.CampaignID, Shard: lot.Shard,
+	e := event.Event{
+		V: event.Version, Type: event.ClaimsDropped, ID: id.String(), CampaignID: lot.CampaignID, Shard: lot.Shard,
 		At: models.NewTime(now), IDs: ids,
 	}
 	payload, err := json.Marshal(&e)
 	if err != nil {
 		return err
 	}
-	err = a.tx.Create(&models.OutboxRow{
-		ID: e.ID, LotID: lot.ID(), Kind: models.OutboxEvent, Payload: payload, CreatedAt: e.At.Time,
+	err = a.tx.Create(&stored.OutboxRow{
+		ID: e.ID, LotID: lot.ID(), Kind: stored.OutboxEvent, Payload: payload, CreatedAt: e.At.Time,
 	}).Error
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"dibs/internal/migrations"
-	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/adder"
 
 	"gorm.io/gorm"
@@ -26,11 +26,11 @@ func (a *application) lockHolds() error {
 	if len(lots) == 0 {
 		return nil
 	}
-	var cursors []models.HoldCursor
+	var cursors []stored.HoldCursor
 	these := a.tx.Session(&gorm.Session{NewDB: true})
 	for _, lot := range lots {
 		due := a.b.Sums[lot].FirstMs + a.lots[lot].HoldForMs
-		cursors = append(cursors, models.HoldCursor{CampaignID: lot.CampaignID, Shard: lot.Shard, DueMs: &due})
+		cursors = append(cursors, stored.HoldCursor{CampaignID: lot.CampaignID, Shard: lot.Shard, DueMs: &due})
 		these = these.Or("campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard)
 	}
 	proposed := "VALUES(due_ms)"
@@ -44,7 +44,7 @@ func (a *application) lockHolds() error {
 	if err != nil {
 		return err
 	}
-	var locked []models.HoldCursor
+	var locked []stored.HoldCursor
 	err = a.tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where(these).Find(&locked).Error
 	if err != nil {
 		return err
@@ -60,12 +60,12 @@ func (a *application) lockHolds() error {
 // were parked, or Redis lost data.
 func (a *application) putDues() error {
 	least := a.clock.Now().UnixMilli() + lateHoldMs
-	var dues []models.HoldDue
+	var dues []stored.HoldDue
 	for _, r := range a.written {
 		lot := adder.LotOf(&r.Event)
 		upto, isHeld := a.heldUpto[lot]
 		if isHeld && (r.Seq <= upto || len(a.b.Streams) == 0 || a.isRecovering(lot)) {
-			dues = append(dues, models.HoldDue{ClaimID: r.ID, DueMs: max(least, r.At.UnixMilli()+a.lots[lot].HoldForMs)})
+			dues = append(dues, stored.HoldDue{ClaimID: r.ID, DueMs: max(least, r.At.UnixMilli()+a.lots[lot].HoldForMs)})
 		}
 	}
 	if len(dues) == 0 {

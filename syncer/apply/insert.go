@@ -7,6 +7,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"gorm.io/gorm/clause"
 )
@@ -14,7 +16,7 @@ import (
 const insertClaimsHead = "INSERT INTO claims (id, campaign_id, shard, seq, user_id, quantity, status, key_digest, subjects, epoch," +
 	" packet_id, amount, claimed_at, synced_at) VALUES "
 
-func (a *application) insert(rows []*models.RawEvent) error {
+func (a *application) insert(rows []*event.Raw) error {
 	for len(rows) > 0 {
 		n := min(len(rows), int(a.insertRows.Load()))
 		if err := a.insertSome(rows[:n]); err != nil {
@@ -28,7 +30,7 @@ func (a *application) insert(rows []*models.RawEvent) error {
 // insertSome inserts rows by one statement. A refused statement leaves
 // no row and the transaction intact. Then known rows are dropped, and
 // bisection finds bad ones.
-func (a *application) insertSome(rows []*models.RawEvent) error {
+func (a *application) insertSome(rows []*event.Raw) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -63,7 +65,7 @@ func (a *application) insertSome(rows []*models.RawEvent) error {
 	return a.insertSome(rows[half:])
 }
 
-func (a *application) execInsert(rows []*models.RawEvent) error {
+func (a *application) execInsert(rows []*event.Raw) error {
 	s := sqlstore.NewStatement(insertClaimsHead, len(rows)*sqlstore.RowBytes)
 	synced := a.started.UTC().Format(sqlstore.TimeLayout)
 	for i, r := range rows {
@@ -73,7 +75,7 @@ func (a *application) execInsert(rows []*models.RawEvent) error {
 	return err
 }
 
-func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
+func addClaim(s *sqlstore.Statement, i int, e *event.Event, synced string) {
 	s.BeginRow(i)
 	s.Text(e.ID)
 	s.Text(e.CampaignID)
@@ -94,14 +96,14 @@ func addClaim(s *sqlstore.Statement, i int, e *models.Event, synced string) {
 
 // dropKnown drops duplicates, and parks
 // claims whose id belongs to another claim.
-func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEvent, err error) {
-	var known []models.ClaimRow
-	err = a.tx.Select(models.ClaimIdentity).Where("id IN ?", idsOf(rows)).
+func (a *application) dropKnown(rows []*event.Raw) (left []*event.Raw, err error) {
+	var known []stored.ClaimRow
+	err = a.tx.Select(stored.ClaimIdentity).Where("id IN ?", idsOf(rows)).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Find(&known).Error
 	if err != nil {
 		return nil, err
 	}
-	there := make(map[string]models.ClaimRow)
+	there := make(map[string]stored.ClaimRow)
 	for i := range known {
 		there[known[i].ID] = known[i]
 	}
@@ -110,7 +112,7 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 		switch {
 		case !exists:
 			left = append(left, r)
-			there[r.ID] = models.ClaimRow{
+			there[r.ID] = stored.ClaimRow{
 				ID: r.ID, CampaignID: r.CampaignID, Shard: r.Shard, Seq: r.Seq, UserID: r.UserID, Quantity: r.Quantity,
 			}
 		case k.IsOf(&r.Event):
@@ -123,7 +125,7 @@ func (a *application) dropKnown(rows []*models.RawEvent) (left []*models.RawEven
 }
 
 func (a *application) remove(ids map[string]bool) error {
-	err := a.tx.Where("id IN ?", slices.Collect(maps.Keys(ids))).Delete(&models.ClaimRow{}).Error
-	a.written = slices.DeleteFunc(a.written, func(r *models.RawEvent) bool { return ids[r.ID] })
+	err := a.tx.Where("id IN ?", slices.Collect(maps.Keys(ids))).Delete(&stored.ClaimRow{}).Error
+	a.written = slices.DeleteFunc(a.written, func(r *event.Raw) bool { return ids[r.ID] })
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/adder"
 	"dibs/syncer/parking"
 )
@@ -19,7 +21,7 @@ type position struct{ claims, units int64 }
 func (a *application) countBefore() error {
 	var loaded []adder.Lot
 	for _, e := range a.ofLots {
-		if e.Type == models.EventLotLoaded {
+		if e.Type == event.LotLoaded {
 			loaded = append(loaded, adder.LotOf(&e.Event))
 		}
 	}
@@ -30,11 +32,11 @@ func (a *application) countBefore() error {
 	if err != nil {
 		return err
 	}
-	written := make(map[*models.RawEvent]bool, len(a.written))
+	written := make(map[*event.Raw]bool, len(a.written))
 	for _, r := range a.written {
 		written[r] = true
 	}
-	a.loads = make(map[*models.RawEvent]position, len(loaded))
+	a.loads = make(map[*event.Raw]position, len(loaded))
 	for i := range a.b.Streams {
 		for _, read := range a.b.Streams[i].Reads {
 			for j := range read.Events {
@@ -43,7 +45,7 @@ func (a *application) countBefore() error {
 				sum, isLoaded := sums[lot]
 				switch {
 				case !isLoaded:
-				case e.Type == models.EventLotLoaded:
+				case e.Type == event.LotLoaded:
 					a.loads[e] = sum
 				case written[e]:
 					sums[lot] = position{sum.claims + 1, sum.units + e.Quantity}
@@ -75,7 +77,7 @@ func (a *application) countLots(lots []adder.Lot) (map[adder.Lot]position, error
 		sums[c.Lot] = position{sums[c.Lot].claims + c.Claims, sums[c.Lot].units + c.Units}
 	}
 	var withParked []string
-	err = a.tx.Model(&models.ParkedEvent{}).Where("campaign_id IN ?", ids).Distinct().Pluck("campaign_id", &withParked).Error
+	err = a.tx.Model(&stored.ParkedEvent{}).Where("campaign_id IN ?", ids).Distinct().Pluck("campaign_id", &withParked).Error
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +108,7 @@ func (a *application) applyLots() error {
 // follow sets what a newer definition changes in a lot. If it is the newest,
 // Redis sells by MySQL's total. The UPDATE reads the version, as a change may
 // have been committed since this snapshot. The stream may lack packets.
-func (a *application) follow(e *models.RawEvent) (set string, args []any) {
+func (a *application) follow(e *event.Raw) (set string, args []any) {
 	set = ", applied_version = " + a.greatest("applied_version", "?")
 	args = []any{e.Version}
 	then := func(column, value string) {
@@ -116,26 +118,26 @@ func (a *application) follow(e *models.RawEvent) (set string, args []any) {
 	}
 	if e.Version > 0 {
 		then("redis_total", "0")
-		if e.Type == models.EventCampaignChanged || e.Definition == nil || e.Definition.Kind != models.KindPacket {
+		if e.Type == event.CampaignChanged || e.Definition == nil || e.Definition.Kind != models.KindPacket {
 			then("untold", "NULL")
 		}
 	}
 	return set, args
 }
 
-func (a *application) applyLot(e *models.RawEvent) error {
+func (a *application) applyLot(e *event.Raw) error {
 	now := a.clock.Now().UTC().Format(sqlstore.TimeLayout)
 	id := e.LotID()
 	switch e.Type {
-	case models.EventLotEvicted:
+	case event.LotEvicted:
 		return a.tx.Exec("UPDATE lots SET residency = ?, residency_at = ?, redis_total = 0"+
 			" WHERE id = ? AND epoch <= ? AND residency = ?",
 			models.ResidencyEvicted, now, id, e.Epoch, models.ResidencyResident).Error
-	case models.EventCampaignPaused:
+	case event.CampaignPaused:
 		return a.pause(e)
-	case models.EventPacketsPushed:
+	case event.PacketsPushed:
 		return a.countPackets(e)
-	case models.EventCampaignChanged:
+	case event.CampaignChanged:
 		set, args := a.follow(e)
 		return a.tx.Exec("UPDATE lots SET "+strings.TrimPrefix(set, ", ")+" WHERE id = ?", append(args, id)...).Error
 	default: // a load, or its continuation

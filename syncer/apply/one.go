@@ -7,7 +7,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
-	"dibs/models"
+	"dibs/models/event"
 
 	"github.com/jonboulle/clockwork"
 	"gorm.io/gorm"
@@ -19,7 +19,7 @@ var errRefused = errors.New("apply: MySQL refuses a claim")
 
 // Write writes events that are in no stream,
 // all or none. Errors: see FailureOf.
-func Write(ctx context.Context, db *gorm.DB, events ...models.Event) error {
+func Write(ctx context.Context, db *gorm.DB, events ...event.Event) error {
 	b, err := Of(events...)
 	if err != nil {
 		return err

@@ -4,7 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/adder"
 )
 
@@ -12,7 +13,7 @@ import (
 // seq: Redis came back older and gave seqs again. Such claims are written as
 // a partition recovers, or were parked.
 func (a *application) noteOrder() error {
-	isRecovering := func(s adder.Taken) bool { return s.From.State == models.PartitionRecovering }
+	isRecovering := func(s adder.Taken) bool { return s.From.State == event.PartitionRecovering }
 	if len(a.b.Streams) > 0 && !slices.ContainsFunc(a.b.Streams, isRecovering) {
 		return nil
 	}
@@ -30,7 +31,7 @@ func (a *application) noteOrder() error {
 }
 
 func (a *application) noteOrderOf(lot adder.Lot, written []int64) error {
-	among := a.tx.Model(&models.ClaimRow{}).Where("campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard)
+	among := a.tx.Model(&stored.ClaimRow{}).Where("campaign_id = ? AND shard = ?", lot.CampaignID, lot.Shard)
 	switch {
 	case a.isRecovering(lot): // these are later than all claims that had rows
 		among = among.Where("seq >= ?", slices.Min(written))

@@ -5,7 +5,8 @@ import (
 
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"gorm.io/gorm/clause"
 )
@@ -49,7 +50,7 @@ func (a *application) setOwners() error {
 	if err != nil {
 		return err
 	}
-	var dropped []*models.RawEvent
+	var dropped []*event.Raw
 	for _, r := range a.written {
 		switch {
 		case without[r.ID] && r.IsAwaited():
@@ -73,7 +74,7 @@ func (a *application) withoutPacket(ids []any) (without map[string]bool, err err
 		without[id.(string)] = true //nolint:forcetypeassert // they are
 	}
 	var owned []string
-	err = a.tx.Model(&models.PacketRow{}).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+	err = a.tx.Model(&stored.PacketRow{}).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
 		Where("claim_id IN ?", ids).Pluck("claim_id", &owned).Error
 	if err != nil {
 		return nil, err

@@ -3,7 +3,8 @@ package apply
 import (
 	"fmt"
 
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -11,14 +12,14 @@ import (
 
 // addPackets restores packets that the stream has and a restored MySQL lacks.
 func (a *application) addPackets() error {
-	a.added = make(map[*models.RawEvent]int64)
+	a.added = make(map[*event.Raw]int64)
 	for _, e := range a.ofLots {
-		if e.Type != models.EventPacketsPushed || len(e.Pushed.Packets) == 0 || a.isDeleted(e.CampaignID, e.At.Time) {
+		if e.Type != event.PacketsPushed || len(e.Pushed.Packets) == 0 || a.isDeleted(e.CampaignID, e.At.Time) {
 			continue
 		}
 		of := e.Pushed
 		var known int64
-		err := a.tx.Model(&models.PacketRow{}).Where("campaign_id = ? AND shard = ? AND position BETWEEN ? AND ?",
+		err := a.tx.Model(&stored.PacketRow{}).Where("campaign_id = ? AND shard = ? AND position BETWEEN ? AND ?",
 			e.CampaignID, e.Shard, of.Packets[0].Position, of.Upto).Count(&known).Error
 		if err != nil {
 			return err
@@ -35,16 +36,16 @@ func (a *application) addPackets() error {
 	return nil
 }
 
-func insertPackets(db *gorm.DB, e *models.RawEvent) (added int64, err error) {
+func insertPackets(db *gorm.DB, e *event.Raw) (added int64, err error) {
 	batch := e.Pushed.Batch
 	batch.CampaignID = e.CampaignID
 	unlessKnown := clause.OnConflict{DoNothing: true}
 	if err := db.Clauses(unlessKnown).Create(&batch).Error; err != nil {
 		return 0, err
 	}
-	rows := make([]models.PacketRow, len(e.Pushed.Packets))
+	rows := make([]stored.PacketRow, len(e.Pushed.Packets))
 	for i, p := range e.Pushed.Packets {
-		rows[i] = models.PacketRow{
+		rows[i] = stored.PacketRow{
 			CampaignID: e.CampaignID, ID: p.ID, Position: p.Position, Shard: e.Shard, Amount: p.Amount,
 			ReleaseAt: batch.ReleaseAt, CreatedAt: batch.CreatedAt,
 		}
@@ -55,7 +56,7 @@ func insertPackets(db *gorm.DB, e *models.RawEvent) (added int64, err error) {
 
 // countPackets records which packets the stream has, and counts restored
 // ones.
-func (a *application) countPackets(e *models.RawEvent) error {
+func (a *application) countPackets(e *event.Raw) error {
 	query := "UPDATE lots SET told_position = " + a.greatest("told_position", "?") + ", total = total + ? WHERE id = ?"
 	err := a.tx.Exec(query, e.Pushed.Upto, a.added[e], e.LotID()).Error
 	if err != nil || e.Shard == 0 || a.added[e] == 0 {

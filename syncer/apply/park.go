@@ -4,7 +4,8 @@ import (
 	"fmt"
 
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/parking"
 )
 
@@ -19,14 +20,14 @@ const (
 
 // Parked is an event that can never be written.
 type Parked struct {
-	models.ParkedEvent
+	stored.ParkedEvent
 
 	Kind string
 }
 
 // park takes a row that can never be written out
 // of the batch. Its entry counts as applied.
-func (a *application) park(r *models.RawEvent, kind, reason string) {
+func (a *application) park(r *event.Raw, kind, reason string) {
 	a.Parked = append(a.Parked, Parked{parking.Row(r, reason), kind})
 }
 

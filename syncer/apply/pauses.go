@@ -4,12 +4,13 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/caller"
 	"dibs/models"
+	"dibs/models/event"
 )
 
 // pause applies an operator's pause that was made in Redis while MySQL
 // was away. Each shard reports it; the first report counts. Definitions
 // made later may reopen it.
-func (a *application) pause(e *models.RawEvent) error {
+func (a *application) pause(e *event.Raw) error {
 	at := e.At.UnixMilli()
 	paused := a.tx.Exec("UPDATE definitions SET status = ?, pause_id = ?,"+
 		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1"+

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/records"
 	"dibs/syncer/resolve"
@@ -303,7 +304,7 @@ func TestCampaigns_AChangeThatCrossesIsToldOnce(t *testing.T) {
 		entries, err := h.Redis.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
 		require.NoError(t, err)
 		for _, entry := range entries {
-			e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+			e, err := event.Decode([]byte(entry.Values["payload"].(string)))
 			require.NoError(t, err)
 			if e.CampaignID == id && e.Remaining != nil {
 				require.Contains(t, changes, strings.Split(e.ID, ":")[0])

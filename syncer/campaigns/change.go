@@ -12,6 +12,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 )
@@ -202,12 +204,12 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	if IsResident(after) || after.Status == models.StatusClosed {
 		return nil
 	}
-	var rows []models.OutboxRow
+	var rows []stored.OutboxRow
 	for _, e := range crossed(before, after) {
 		e.CampaignID = after.ID
 		e.Seq = after.SyncedSeq
 		e.Epoch = after.Epoch
-		row, err := NewOutboxRow(models.OutboxEvent, &e)
+		row, err := NewOutboxRow(stored.OutboxEvent, &e)
 		if err != nil {
 			return sqlstore.Final(err)
 		}
@@ -216,16 +218,16 @@ func publishCrossed(tx *gorm.DB, before, after *models.Campaign) error {
 	return PutOutbox(tx.Statement.Context, tx, rows)
 }
 
-func crossed(before, after *models.Campaign) (events []models.Event) {
+func crossed(before, after *models.Campaign) (events []event.Event) {
 	had := max(0, before.Total-before.Claimed-before.LostUnits)
 	has := max(0, after.Total-after.Claimed-after.LostUnits)
 	if low := after.LowStockAt; low > 0 && has <= low && (had > before.LowStockAt || before.LowStockAt == 0) {
 		id := lua.ChangeID(after) + ":low_stock"
-		events = append(events, models.Event{Type: models.EventCampaignLowStock, ID: id, Remaining: &has})
+		events = append(events, event.Event{Type: event.CampaignLowStock, ID: id, Remaining: &has})
 	}
 	if has == 0 && had > 0 {
 		id := lua.ChangeID(after) + ":sold_out"
-		events = append(events, models.Event{Type: models.EventCampaignSoldOut, ID: id, Remaining: &has})
+		events = append(events, event.Event{Type: event.CampaignSoldOut, ID: id, Remaining: &has})
 	}
 	return events
 }

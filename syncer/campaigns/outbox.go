@@ -7,6 +7,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
@@ -17,12 +19,12 @@ const OutboxAtOnce = 500
 
 // NewOutboxRow returns the row of an event. It sets the event's version
 // and, if missing, its id and time.
-func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, error) {
-	e.V = models.EventVersion
+func NewOutboxRow(kind stored.OutboxKind, e *event.Event) (stored.OutboxRow, error) {
+	e.V = event.Version
 	if e.ID == "" {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
+			return stored.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 		}
 		e.ID = id.String()
 	}
@@ -31,10 +33,10 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 	}
 	payload, err := json.Marshal(e)
 	if err != nil {
-		return models.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
+		return stored.OutboxRow{}, fmt.Errorf("campaigns: outbox: %w", err)
 	}
 	now := sqlstore.Now()
-	row := models.OutboxRow{ID: e.ID, LotID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: now, Event: e}
+	row := stored.OutboxRow{ID: e.ID, LotID: e.LotID(), Kind: kind, Payload: payload, CreatedAt: now, Event: e}
 	if e.ClaimID != "" {
 		row.ClaimID = &e.ClaimID
 	}
@@ -44,7 +46,7 @@ func NewOutboxRow(kind models.OutboxKind, e *models.Event) (models.OutboxRow, er
 // PutOutbox inserts rows in the transaction that causes them. After the
 // commit the caller delivers them by resolve.Relay.Apply. If it dies
 // before, the leader's relay does.
-func PutOutbox(ctx context.Context, tx *gorm.DB, rows []models.OutboxRow) error {
+func PutOutbox(ctx context.Context, tx *gorm.DB, rows []stored.OutboxRow) error {
 	if len(rows) == 0 {
 		return nil
 	}

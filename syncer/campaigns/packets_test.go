@@ -12,6 +12,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/stored"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -20,7 +21,7 @@ import (
 
 // requirePackets checks that the n packets of p add up to sum, have
 // positions 1 to n, and are in the counters.
-func requirePackets(t testing.TB, db *gorm.DB, n, sum int64) []models.PacketRow {
+func requirePackets(t testing.TB, db *gorm.DB, n, sum int64) []stored.PacketRow {
 	t.Helper()
 	const id = "p"
 	rows := syncertest.PacketsOf(t, db, id)

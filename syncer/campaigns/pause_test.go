@@ -13,6 +13,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/campaigns"
 )
 
@@ -181,9 +182,9 @@ func TestPause_SaysWhenItsCampaignWasMade(t *testing.T) {
 	entries, err := h.Scripts.Entries(t.Context(), 0, lua.EntryID{}, 1000)
 	require.NoError(t, err)
 	for i := range entries {
-		e, err := models.DecodeEvent([]byte(entries[i].Payload))
+		e, err := event.Decode([]byte(entries[i].Payload))
 		require.NoError(t, err)
-		if e.Type == models.EventCampaignPaused {
+		if e.Type == event.CampaignPaused {
 			made[e.Shard] = e.MadeMs
 		}
 	}

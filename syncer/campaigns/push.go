@@ -8,6 +8,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/parking"
 
 	"gorm.io/gorm"
@@ -33,7 +35,7 @@ func (s Sender) PublishPackets(ctx context.Context, c *models.Campaign) (last in
 	for _, batch := range batches {
 		end := batch.FirstPosition + batch.Packets - 1
 		for last < end {
-			pushed := models.PushedPackets{Batch: batch, Upto: end}
+			pushed := event.PushedPackets{Batch: batch, Upto: end}
 			err := db.Table("packets").
 				Where("campaign_id = ? AND shard = ? AND position > ? AND position <= ?", campaignID, shard, last, end).
 				Order("position").Limit(lua.PushMax).Find(&pushed.Packets).Error
@@ -43,8 +45,8 @@ func (s Sender) PublishPackets(ctx context.Context, c *models.Campaign) (last in
 			if n := len(pushed.Packets); n == lua.PushMax {
 				pushed.Upto = pushed.Packets[n-1].Position
 			}
-			row, err := NewOutboxRow(models.OutboxEvent, &models.Event{
-				Type: models.EventPacketsPushed, CampaignID: campaignID, Shard: shard, Pushed: &pushed, MadeMs: c.CreatedAt.UnixMilli(),
+			row, err := NewOutboxRow(stored.OutboxEvent, &event.Event{
+				Type: event.PacketsPushed, CampaignID: campaignID, Shard: shard, Pushed: &pushed, MadeMs: c.CreatedAt.UnixMilli(),
 			})
 			if err != nil {
 				return 0, err

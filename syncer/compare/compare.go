@@ -12,6 +12,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/lots"
 	"dibs/syncer/offset"
 	"dibs/syncer/parking"
@@ -129,7 +131,7 @@ func (c *Comparer) addLost(ctx context.Context, b *books, found *Comparison) err
 }
 
 // isAt reports whether MySQL has applied the last entry of a claim stream.
-func (c *Comparer) isAt(ctx context.Context, partition int, offset models.Offset) (bool, error) {
+func (c *Comparer) isAt(ctx context.Context, partition int, offset event.Offset) (bool, error) {
 	tips, err := c.scripts.Tips(ctx, []int{partition})
 	if err != nil {
 		return false, err
@@ -142,7 +144,7 @@ func (c *Comparer) isAt(ctx context.Context, partition int, offset models.Offset
 type books struct {
 	models.Campaign
 
-	offset       models.Offset
+	offset       event.Offset
 	parked       *parking.Claims
 	untold       int64 // releases in the outbox, which no counter has
 	untoldUnits  int64
@@ -160,7 +162,7 @@ func (c *Comparer) read(ctx context.Context, id string, countsRows bool) (*books
 			" (SELECT COUNT(*) FROM outbox WHERE campaign_id = lots.id AND outbox.kind = ?)," +
 			" (SELECT COALESCE(SUM(c.quantity), 0) FROM outbox o JOIN claims c ON c.id = o.claim_id" +
 			" WHERE o.campaign_id = lots.id AND o.kind = ?) FROM defined_lots AS lots WHERE id = ?"
-		err := tx.Raw(query, models.OutboxRelease, models.OutboxRelease, id).Row().
+		err := tx.Raw(query, stored.OutboxRelease, stored.OutboxRelease, id).Row().
 			Scan(&b.ID, &b.Kind, &b.Status, &b.Shards, &b.Partition, &b.Total, &b.Version, &b.AppliedVersion, &b.Epoch,
 				&b.Residency, &b.RedisTotal, &b.Remaining, &b.Claimed, &b.SyncedSeq, &b.Sold, &b.ReleasedClaims,
 				&b.LostClaims, &b.LostUnits, &b.GivenUpClaims, &b.GivenUpUnits, &b.SeenUnits, &b.ArchivedClaims,

@@ -12,6 +12,8 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/compare"
 	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
@@ -87,7 +89,7 @@ func TestRepair_GivesUpWhatIsLostWhenTold(t *testing.T) {
 	syncertest.ApplyOutbox(t, h.DB, resolve.NewRelay(h.DB, h.Scripts, nil))
 	h.Sync()
 	var payload string
-	require.NoError(t, h.DB.Raw("SELECT payload FROM ledger_events WHERE type = ?", models.EventClaimsGivenUp).Scan(&payload).Error)
+	require.NoError(t, h.DB.Raw("SELECT payload FROM ledger_events WHERE type = ?", event.ClaimsGivenUp).Scan(&payload).Error)
 	require.Contains(t, payload, `"quantity":3`)
 	require.Contains(t, payload, `"seqs":[[1,3]]`)
 	h.Sync()
@@ -213,7 +215,7 @@ func TestDiscardParked_AClaimIsGivenUpOnceAndNotOnceItHasARow(t *testing.T) {
 			}
 			once := false
 			require.NoError(t, h.DB.Callback().Row().After("gorm:row").Register("other", func(tx *gorm.DB) {
-				if once || !strings.HasPrefix(tx.Statement.SQL.String(), "SELECT "+models.ClaimIdentity+" FROM claims WHERE id IN") {
+				if once || !strings.HasPrefix(tx.Statement.SQL.String(), "SELECT "+stored.ClaimIdentity+" FROM claims WHERE id IN") {
 					return
 				}
 				once = true
@@ -245,7 +247,7 @@ func TestRetryParked_AClaimThatIsGivenUpBetweenGetsNoRow(t *testing.T) {
 	h.Accept()
 	once := false
 	require.NoError(t, h.DB.Callback().Row().After("gorm:row").Register("other", func(tx *gorm.DB) {
-		if once || !strings.HasPrefix(tx.Statement.SQL.String(), "SELECT "+models.ClaimIdentity+" FROM claims WHERE id IN") {
+		if once || !strings.HasPrefix(tx.Statement.SQL.String(), "SELECT "+stored.ClaimIdentity+" FROM claims WHERE id IN") {
 			return
 		}
 		once = true
@@ -328,7 +330,7 @@ func TestRound_RecordsWhatItFinds(t *testing.T) {
 	differ, err = c.Round(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, differ)
-	var rows []models.Reconciliation
+	var rows []stored.Reconciliation
 	require.NoError(t, h.DB.Where("campaign_id = ?", id).Order("id").Find(&rows).Error)
 	require.Len(t, rows, 2)
 	require.Zero(t, *rows[0].Drift)

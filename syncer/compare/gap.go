@@ -7,6 +7,7 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/offset"
 
 	"gorm.io/gorm"
@@ -16,7 +17,7 @@ import (
 // no longer has entries that MySQL lacks.
 type Gap struct {
 	Partition   int
-	From, First models.Offset
+	From, First event.Offset
 	Err         error // why First is unknown
 }
 
@@ -26,7 +27,7 @@ func (g *Gap) String() string {
 		timeOf(g.From), timeOf(g.First))
 }
 
-func timeOf(at models.Offset) string {
+func timeOf(at event.Offset) string {
 	id, err := lua.ParseEntryID(at.EntryID)
 	if err != nil || at.IsStart() {
 		return "no entry"
@@ -45,7 +46,7 @@ func Gaps(ctx context.Context, db *gorm.DB, scripts *lua.Scripts) (all []Gap, er
 		return nil, err
 	}
 	for _, p := range partitions {
-		if offsets[p].State != models.PartitionGap {
+		if offsets[p].State != event.PartitionGap {
 			continue
 		}
 		first, err := scripts.First(ctx, p)

@@ -12,6 +12,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/stored"
 
 	"github.com/google/uuid"
 )
@@ -31,7 +32,7 @@ type loop struct {
 }
 
 type past struct {
-	row       models.Reconciliation // recorded last
+	row       stored.Reconciliation // recorded last
 	countedAt time.Time
 	differs   bool
 	written   int
@@ -134,7 +135,7 @@ func (c *Comparer) compareNext(ctx context.Context, id string) error {
 	p.sums.backlog = valueOf(found.Backlog)
 	row := rowOf(&found)
 	if !sameFigures(row, p.row) || row.At.Sub(p.row.At) >= recordEvery {
-		if err := c.insert(ctx, []models.Reconciliation{row}); err != nil {
+		if err := c.insert(ctx, []stored.Reconciliation{row}); err != nil {
 			return err
 		}
 		p.row = row
@@ -173,15 +174,15 @@ func valueOf(n *int64) int64 {
 
 // Record stores requested comparisons.
 func (c *Comparer) Record(ctx context.Context, found ...*Comparison) error {
-	rows := make([]models.Reconciliation, len(found))
+	rows := make([]stored.Reconciliation, len(found))
 	for i := range found {
 		rows[i] = rowOf(found[i])
 	}
 	return c.insert(ctx, rows)
 }
 
-func rowOf(found *Comparison) models.Reconciliation {
-	row := models.Reconciliation{
+func rowOf(found *Comparison) stored.Reconciliation {
+	row := stored.Reconciliation{
 		CampaignID: found.CampaignID, MySQLRemaining: found.MySQL.Remaining, Backlog: found.Backlog, Drift: found.Drift,
 		At: sqlstore.Now(),
 	}
@@ -191,13 +192,13 @@ func rowOf(found *Comparison) models.Reconciliation {
 	return row
 }
 
-func sameFigures(a, b models.Reconciliation) bool {
+func sameFigures(a, b stored.Reconciliation) bool {
 	b.ID = a.ID
 	b.At = a.At
 	return reflect.DeepEqual(a, b)
 }
 
-func (c *Comparer) insert(ctx context.Context, rows []models.Reconciliation) error {
+func (c *Comparer) insert(ctx context.Context, rows []stored.Reconciliation) error {
 	if len(rows) == 0 {
 		return nil
 	}

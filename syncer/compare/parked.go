@@ -9,6 +9,8 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/apply"
 	"dibs/syncer/parking"
 	"dibs/syncer/tables"
@@ -56,15 +58,15 @@ func (c *Comparer) EachParked(ctx context.Context, campaignID string, do func(*P
 
 // RetryParked writes the parked claims of a campaign that MySQL now accepts.
 // Errors: models.ErrNotFound, those of lots.Loader and of the database.
-func (c *Comparer) RetryParked(ctx context.Context, id string) ([]models.Repair, error) {
+func (c *Comparer) RetryParked(ctx context.Context, id string) ([]stored.Repair, error) {
 	return c.changeParked(ctx, id, func(r *repair) error { return r.retryParked(ctx, false) })
 }
 
 // DiscardParked gives up a parked event by its id. If it is a claim,
 // its units are free again, and claims.given_up is published, although
 // it was accepted. Errors: ErrNoParked, and as RetryParked.
-func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repair, error) {
-	var row models.ParkedEvent
+func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]stored.Repair, error) {
+	var row stored.ParkedEvent
 	found := c.db.WithContext(ctx).Where("id = ? AND discarded_at IS NULL", id).Limit(1).Find(&row)
 	if found.Error != nil {
 		return nil, fmt.Errorf("compare: parked event %s: %w", id, found.Error)
@@ -72,7 +74,7 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 	if found.RowsAffected == 0 {
 		return nil, fmt.Errorf("%w: %s", ErrNoParked, id)
 	}
-	if e, err := models.DecodeEvent(row.Payload); err == nil && e.Type == models.EventClaimAccepted {
+	if e, err := event.Decode(row.Payload); err == nil && e.Type == event.ClaimAccepted {
 		steps, err := c.changeParked(ctx, e.CampaignID, func(r *repair) error { return r.discardOne(ctx, id) })
 		if err == nil && len(steps) == 0 { // another process was faster
 			err = fmt.Errorf("%w any more: %s", ErrNoParked, id)
@@ -92,8 +94,8 @@ func (c *Comparer) DiscardParked(ctx context.Context, id string) ([]models.Repai
 
 // changeParked runs do on each lot of a campaign,
 // and reloads the lots that it changed.
-func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repair) error) ([]models.Repair, error) {
-	done := Repaired{Steps: []models.Repair{}}
+func (c *Comparer) changeParked(ctx context.Context, id string, do func(r *repair) error) ([]stored.Repair, error) {
+	done := Repaired{Steps: []stored.Repair{}}
 	err := c.eachLot(ctx, id, &done, func(r *repair) error {
 		before := len(done.Steps)
 		if err := do(r); err != nil || len(done.Steps) == before {
@@ -140,7 +142,7 @@ func (r *repair) unpark(ctx context.Context, parked []parking.Claim) error {
 		return nil
 	}
 	return r.change(ctx, RepairParked, named(parked), func(tx *gorm.DB) (string, error) {
-		return "rows of claims", tx.Where("id IN ?", idsOf(parked)).Delete(&models.ParkedEvent{}).Error
+		return "rows of claims", tx.Where("id IN ?", idsOf(parked)).Delete(&stored.ParkedEvent{}).Error
 	})
 }
 
@@ -190,8 +192,8 @@ func (r *repair) discard(ctx context.Context, parked []parking.Claim) error {
 }
 
 // givenUp sums up claims that are given up.
-func givenUp(parked []parking.Claim) models.Event {
-	e := models.Event{Currency: parked[0].Event.Currency}
+func givenUp(parked []parking.Claim) event.Event {
+	e := event.Event{Currency: parked[0].Event.Currency}
 	amount := int64(0)
 	for i := range parked {
 		claim := &parked[i].Event

@@ -10,6 +10,8 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/parking"
 
@@ -27,7 +29,7 @@ const (
 // Repaired is the result of a repair.
 type Repaired struct {
 	Found   Comparison      `json:"found"`
-	Steps   []models.Repair `json:"steps"` // in order; also in the table repairs
+	Steps   []stored.Repair `json:"steps"` // in order; also in the table repairs
 	Left    Comparison      `json:"left"`
 	GivenUp []string        `json:"given_up,omitempty"` // ids of claims
 }
@@ -38,7 +40,7 @@ type Repaired struct {
 // may be repeated, and an error does not revert earlier steps. Errors:
 // models.ErrNotFound, those of lots.Loader and of the database.
 func (c *Comparer) Repair(ctx context.Context, id string, givesUp bool) (done Repaired, err error) {
-	done.Steps = []models.Repair{}
+	done.Steps = []stored.Repair{}
 	if givesUp { // else a loss may be on its way to MySQL
 		err = c.eachLot(ctx, id, &done, func(r *repair) error { return c.loader.Applied(ctx, r.id) })
 		if err != nil {
@@ -147,7 +149,7 @@ func (r *repair) giveUpLost(ctx context.Context) (isGivenUp bool, err error) {
 			return "", fmt.Errorf("%w: more was lost in between: try again", models.ErrChanged)
 		}
 		after := fmt.Sprintf("given up: %d units are for sale again", lost.LostUnits)
-		return after, r.publish(ctx, tx, &models.Event{Quantity: lost.LostUnits, Seqs: seqs})
+		return after, r.publish(ctx, tx, &event.Event{Quantity: lost.LostUnits, Seqs: seqs})
 	})
 	return err == nil, err
 }
@@ -191,13 +193,13 @@ func unwrittenSeqs(ctx context.Context, tx *gorm.DB, id string) (known [][2]int6
 		known = append(known, [2]int64{p.Event.Seq, p.Event.Seq})
 	}
 	var payloads [][]byte
-	err = tx.Raw("SELECT payload FROM ledger_events WHERE campaign_id = ? AND type = ?", campaignID, models.EventClaimsGivenUp).
+	err = tx.Raw("SELECT payload FROM ledger_events WHERE campaign_id = ? AND type = ?", campaignID, event.ClaimsGivenUp).
 		Scan(&payloads).Error
 	if err != nil {
 		return nil, err
 	}
 	for _, payload := range payloads {
-		e, err := models.DecodeEvent(payload)
+		e, err := event.Decode(payload)
 		if err != nil {
 			return nil, err
 		}
@@ -242,28 +244,28 @@ func writtenSeqs(ctx context.Context, tx *gorm.DB, id string) (known [][2]int64,
 
 // publish adds claims.given_up to the outbox,
 // so a restored MySQL gets it from the stream.
-func (r *repair) publish(ctx context.Context, tx *gorm.DB, e *models.Event) error {
-	e.Type = models.EventClaimsGivenUp
+func (r *repair) publish(ctx context.Context, tx *gorm.DB, e *event.Event) error {
+	e.Type = event.ClaimsGivenUp
 	e.CampaignID, e.Shard = models.SplitShardID(r.id)
-	e.GivenUp = &models.GivenUp{}
+	e.GivenUp = &event.GivenUp{}
 	err := tx.Raw("SELECT given_up_claims, given_up_units FROM lots WHERE id = ?", r.id).Row().
 		Scan(&e.GivenUp.Claims, &e.GivenUp.Units)
 	if err != nil {
 		return err
 	}
-	row, err := campaigns.NewOutboxRow(models.OutboxEvent, e)
+	row, err := campaigns.NewOutboxRow(stored.OutboxEvent, e)
 	if err != nil {
 		return err
 	}
-	return campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row})
+	return campaigns.PutOutbox(ctx, tx, []stored.OutboxRow{row})
 }
 
 // change does and records one step in a transaction that locks the
 // lot's row. do returns the value after it, or "" if there was nothing to do.
 func (r *repair) change(ctx context.Context, what, before string, do func(tx *gorm.DB) (after string, err error)) error {
-	var step models.Repair
+	var step stored.Repair
 	err := sqlstore.InTx(ctx, r.c.db, func(tx *gorm.DB) error {
-		step = models.Repair{} // of an attempt before
+		step = stored.Repair{} // of an attempt before
 		// Lock before the first read: the snapshot then has all
 		// flushes except those that wait for it.
 		if _, err := sqlstore.Exec(ctx, tx, "UPDATE lots SET total = total WHERE id = ?", r.id); err != nil {
@@ -277,7 +279,7 @@ func (r *repair) change(ctx context.Context, what, before string, do func(tx *go
 		if err != nil {
 			return err
 		}
-		step = models.Repair{
+		step = stored.Repair{
 			ID: id.String(), LotID: r.id, What: what, ValueBefore: sqlstore.Cut(before, models.ReasonLength),
 			ValueAfter: sqlstore.Cut(after, models.ReasonLength), At: sqlstore.Now(),
 		}

@@ -13,6 +13,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/tables"
 
@@ -63,13 +65,13 @@ func (l *Loader) isClaimed(ctx context.Context, ids []string) bool {
 	})
 }
 
-func deletedEvents(ids []string) ([]models.OutboxRow, error) {
-	rows := make([]models.OutboxRow, len(ids))
+func deletedEvents(ids []string) ([]stored.OutboxRow, error) {
+	rows := make([]stored.OutboxRow, len(ids))
 	for i, id := range ids {
-		e := models.Event{Type: models.EventCampaignDeleted}
+		e := event.Event{Type: event.CampaignDeleted}
 		e.CampaignID, e.Shard = models.SplitShardID(id)
 		var err error
-		rows[i], err = campaigns.NewOutboxRow(models.OutboxEvent, &e)
+		rows[i], err = campaigns.NewOutboxRow(stored.OutboxEvent, &e)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +80,7 @@ func deletedEvents(ids []string) ([]models.OutboxRow, error) {
 }
 
 func (l *Loader) deleteFenced(
-	ctx context.Context, c *models.Campaign, ids []string, token string, events []models.OutboxRow,
+	ctx context.Context, c *models.Campaign, ids []string, token string, events []stored.OutboxRow,
 ) error {
 	lots, err := l.fenceAll(ctx, ids, token)
 	if err != nil {
@@ -123,7 +125,7 @@ func (l *Loader) fenceAll(ctx context.Context, ids []string, token string) ([]*l
 	return lots, errors.Join(append(failed, err)...)
 }
 
-func deleteRows(tx *gorm.DB, c *models.Campaign, ids []string, token string, events []models.OutboxRow) error {
+func deleteRows(tx *gorm.DB, c *models.Campaign, ids []string, token string, events []stored.OutboxRow) error {
 	var rows []lotRow // locked before the snapshot starts
 	err := tx.Table("lots").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
 		Select("loader").Where("campaign_id = ? AND id IN ?", c.ID, ids).Find(&rows).Error

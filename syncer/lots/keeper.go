@@ -11,6 +11,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/parking"
 
@@ -128,14 +130,14 @@ func (k *Keeper) measure(ctx context.Context) error {
 	k.metrics.lostUnits.Set(float64(lost.Units))
 	k.metrics.parked.Set(float64(lost.Parked))
 	var states []struct {
-		State models.PartitionState
+		State event.PartitionState
 		N     int64
 	}
 	if err := db.Raw("SELECT state, COUNT(*) AS n FROM streams GROUP BY state").Scan(&states).Error; err != nil {
 		return fmt.Errorf("lots: states of partitions: %w", err)
 	}
 	k.metrics.partitions.Reset()
-	for _, state := range []models.PartitionState{models.PartitionOK, models.PartitionRecovering, models.PartitionGap} {
+	for _, state := range []event.PartitionState{event.PartitionOK, event.PartitionRecovering, event.PartitionGap} {
 		k.metrics.partitions.WithLabelValues(string(state)).Set(0)
 	}
 	for _, one := range states {
@@ -148,8 +150,8 @@ func (k *Keeper) measure(ctx context.Context) error {
 // stream, by Redis' clock. A stream is complete at a moment when its
 // last entry is MySQL's offset.
 func (k *Keeper) Complete(ctx context.Context) error {
-	var rows []models.StreamRecord
-	if err := k.l.db.WithContext(ctx).Where("state = ?", models.PartitionOK).Find(&rows).Error; err != nil {
+	var rows []stored.StreamRecord
+	if err := k.l.db.WithContext(ctx).Where("state = ?", event.PartitionOK).Find(&rows).Error; err != nil {
 		return fmt.Errorf("lots: streams: %w", err)
 	}
 	if len(rows) == 0 {

@@ -9,6 +9,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/lots"
 )
 
@@ -53,7 +54,7 @@ func TestKeeper_NothingIsEvictedThatMySQLLacks(t *testing.T) {
 	h.Take(id, syncertest.Asks("v", 4)...)
 	require.NoError(t, dump.Restore(h.DB))
 	keeper := lots.NewKeeper(h.Loader(), lots.MinIdle, nil)
-	for _, state := range []models.PartitionState{models.PartitionOK, models.PartitionGap} {
+	for _, state := range []event.PartitionState{event.PartitionOK, event.PartitionGap} {
 		h.Exec("UPDATE streams SET state = ?", state)
 		n, err := keeper.Evict(t.Context())
 		require.NoError(t, err)
@@ -64,7 +65,7 @@ func TestKeeper_NothingIsEvictedThatMySQLLacks(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 3, now.Remaining(), state)
 	}
-	h.Exec("UPDATE streams SET state = ?", models.PartitionOK)
+	h.Exec("UPDATE streams SET state = ?", event.PartitionOK)
 	h.Sync()
 	require.Equal(t, 1, h.Evict(lots.MinIdle))
 }

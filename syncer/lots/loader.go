@@ -15,6 +15,7 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/offset"
 
@@ -219,7 +220,7 @@ func (l *Loader) fence(ctx context.Context, ids []string, how, token string) ([]
 		switch {
 		case o.row.IsSharded():
 			o.isDone = true
-		case o.row.State != models.PartitionOK:
+		case o.row.State != event.PartitionOK:
 			o.err = fmt.Errorf("%w: %s: its partition %d is %s", ErrAway, o.row.ID, o.row.Partition, o.row.State)
 		case o.row.Untold && o.row.Kind == models.KindPacket:
 			// a load stages the packets of the stream

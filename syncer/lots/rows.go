@@ -10,6 +10,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/parking"
 	"dibs/syncer/tables"
@@ -34,7 +36,7 @@ type lotRow struct {
 	IsProven            bool // a credit proves that it gave units that its load has
 	ReloadUpto          int64
 	Loader              string
-	State               models.PartitionState
+	State               event.PartitionState
 	PartitionGeneration int64
 }
 
@@ -266,7 +268,7 @@ func (l *Loader) stageClaims(
 
 func pendingReleases(tx *gorm.DB, id string) (map[string]bool, error) {
 	var claims []string
-	err := tx.Model(&models.OutboxRow{}).Where("campaign_id = ? AND kind = ?", id, models.OutboxRelease).
+	err := tx.Model(&stored.OutboxRow{}).Where("campaign_id = ? AND kind = ?", id, stored.OutboxRelease).
 		Pluck("claim_id", &claims).Error
 	if err != nil {
 		return nil, fmt.Errorf("lots: outbox of %s: %w", id, err)

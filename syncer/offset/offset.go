@@ -20,6 +20,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 // positionSlots bounds the stored positions
@@ -29,32 +31,32 @@ const positionSlots = 100
 // Step moves the offset of a stream.
 type Step struct {
 	Partition int
-	From, To  models.Offset
+	From, To  event.Offset
 }
 
 // Read returns MySQL's offsets of claim
 // streams, by partition; NoOffset if it has none.
-func Read(ctx context.Context, db *gorm.DB, partitions ...int) (map[int]models.Offset, error) {
+func Read(ctx context.Context, db *gorm.DB, partitions ...int) (map[int]event.Offset, error) {
 	offsets, err := known(db.WithContext(ctx), partitions)
 	if err != nil {
 		return nil, fmt.Errorf("offset: read: %w", err)
 	}
 	for _, p := range partitions {
 		if _, is := offsets[p]; !is {
-			offsets[p] = models.NoOffset()
+			offsets[p] = event.NoOffset()
 		}
 	}
 	return offsets, nil
 }
 
 // known returns the offsets that MySQL has, by partition.
-func known(db *gorm.DB, partitions []int) (map[int]models.Offset, error) {
-	var rows []models.StreamRecord
+func known(db *gorm.DB, partitions []int) (map[int]event.Offset, error) {
+	var rows []stored.StreamRecord
 	err := db.Where("partition_no IN ?", partitions).Order("partition_no").Find(&rows).Error
 	if err != nil {
 		return nil, err
 	}
-	offsets := make(map[int]models.Offset, len(rows))
+	offsets := make(map[int]event.Offset, len(rows))
 	for i := range rows {
 		offsets[rows[i].Partition] = rows[i].Offset()
 	}
@@ -73,14 +75,14 @@ func Applied(ctx context.Context, db *gorm.DB, partition int) (lua.EntryID, erro
 
 // ReadOrCreate is Read of one partition. A stream
 // without an offset gets one, before its first entry.
-func ReadOrCreate(ctx context.Context, db *gorm.DB, partition int) (models.Offset, error) {
+func ReadOrCreate(ctx context.Context, db *gorm.DB, partition int) (event.Offset, error) {
 	db = db.WithContext(ctx)
 	offsets, err := known(db, []int{partition})
 	at, is := offsets[partition]
 	if err == nil && !is {
-		at = models.NoOffset()
+		at = event.NoOffset()
 		err = db.Clauses(clause.OnConflict{DoNothing: true}).Select("partition_no").
-			Create(&models.StreamRecord{Partition: partition}).Error
+			Create(&stored.StreamRecord{Partition: partition}).Error
 	}
 	if err != nil {
 		return at, fmt.Errorf("offset: partition %d: %w", partition, err)
@@ -90,7 +92,7 @@ func ReadOrCreate(ctx context.Context, db *gorm.DB, partition int) (models.Offse
 
 // Reset resets the streams for an embedded Redis, which starts empty.
 func Reset(ctx context.Context, db *gorm.DB) error {
-	start := models.NoOffset()
+	start := event.NoOffset()
 	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		err := tx.Exec("UPDATE streams SET offset_id = ?, offset_event_id = '', offset_read = 0, state = ?",
 			start.EntryID, start.State).Error
@@ -200,7 +202,7 @@ func Keep(ctx context.Context, tx *gorm.DB, steps []Step, now time.Time) error {
 
 // Positions returns recent offsets of a stream,
 // newest first. Redis may have lost some.
-func Positions(ctx context.Context, db *gorm.DB, partition int) (positions []models.Offset, err error) {
+func Positions(ctx context.Context, db *gorm.DB, partition int) (positions []event.Offset, err error) {
 	err = db.WithContext(ctx).Table("stream_positions").Where("partition_no = ?", partition).
 		Select("entry_id, event_id, entries_read AS `read`").Order("entries_read DESC").Scan(&positions).Error
 	if err != nil {
@@ -214,7 +216,7 @@ func Positions(ctx context.Context, db *gorm.DB, partition int) (positions []mod
 // again, and existing rows stay as they are. also runs in the same
 // transaction.
 func Move(
-	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to models.Offset, also func(tx *gorm.DB) error,
+	ctx context.Context, db *gorm.DB, now time.Time, partition int, from, to event.Offset, also func(tx *gorm.DB) error,
 ) (moved bool, err error) {
 	err = db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		steps := []Step{{Partition: partition, From: from, To: to}}

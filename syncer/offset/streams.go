@@ -8,7 +8,7 @@ import (
 
 	"dibs/internal/sleep"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
 
 	"gorm.io/gorm"
 )
@@ -74,13 +74,13 @@ func (a *Streams) behind(ctx context.Context, tips map[int]lua.EntryID, partitio
 	if err != nil {
 		return partitions, err
 	}
-	at := make(map[int]models.Offset)
+	at := make(map[int]event.Offset)
 	for _, p := range partitions {
 		applied, err := lua.ParseEntryID(offsets[p].EntryID)
 		switch {
 		case err != nil:
 			return partitions, err
-		case applied.Less(tips[p]) || offsets[p].State != models.PartitionOK:
+		case applied.Less(tips[p]) || offsets[p].State != event.PartitionOK:
 			left = append(left, p)
 		default:
 			at[p] = offsets[p]

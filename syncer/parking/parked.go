@@ -11,7 +11,8 @@ import (
 	"slices"
 
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -29,7 +30,7 @@ const (
 // Claim is a claim that Redis accepted and whose event is parked.
 type Claim struct {
 	ID      string // of its row in parked_events
-	Event   models.Event
+	Event   event.Event
 	Written bool // it has a row; its writer died before it deleted the parked event
 	Counts  bool // no row, and no other claim has its id
 
@@ -91,7 +92,7 @@ func Each(ctx context.Context, db *gorm.DB, campaignID string, do func([]Claim) 
 // read reads up to limit parked events
 // after an id. next is empty after the last one.
 func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next string, err error) {
-	var rows []models.ParkedEvent
+	var rows []stored.ParkedEvent
 	err = db.Where("campaign_id = ? AND id > ? AND discarded_at IS NULL", campaignID, after).
 		Order("id").Limit(limit + 1).Find(&rows).Error
 	if err != nil {
@@ -103,8 +104,8 @@ func read(db *gorm.DB, campaignID, after string, limit int) (all *Claims, next s
 	}
 	all = &Claims{}
 	for i := range rows {
-		e, malformed := models.DecodeEvent(rows[i].Payload)
-		if malformed == nil && e.Type == models.EventClaimAccepted && e.LotID() == campaignID {
+		e, malformed := event.Decode(rows[i].Payload)
+		if malformed == nil && e.Type == event.ClaimAccepted && e.LotID() == campaignID {
 			all.All = append(all.All, Claim{ID: rows[i].ID, Event: e, reason: rows[i].Reason})
 		}
 	}
@@ -123,7 +124,7 @@ func Left(db *gorm.DB, parked []Claim) ([]Claim, error) {
 		ids = append(ids, parked[i].ID)
 	}
 	var waiting []string
-	err := db.Model(&models.ParkedEvent{}).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+	err := db.Model(&stored.ParkedEvent{}).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
 		Where("id IN ? AND discarded_at IS NULL", ids).Pluck("id", &waiting).Error
 	if err != nil {
 		return nil, fmt.Errorf("parking: %w", err)
@@ -159,15 +160,15 @@ func (all *Claims) classify(db *gorm.DB) error {
 }
 
 // rows reads the claims with the id of a parked one, by id.
-func (all *Claims) rows(db *gorm.DB) (rows map[string]models.ClaimRow, err error) {
-	rows = make(map[string]models.ClaimRow)
+func (all *Claims) rows(db *gorm.DB) (rows map[string]stored.ClaimRow, err error) {
+	rows = make(map[string]stored.ClaimRow)
 	for chunk := range slices.Chunk(all.All, atOnce) {
 		var ids []string
 		for i := range chunk {
 			ids = append(ids, chunk[i].Event.ID)
 		}
-		var found []models.ClaimRow
-		err := db.Raw("SELECT "+models.ClaimIdentity+" FROM claims WHERE id IN ?", ids).Scan(&found).Error
+		var found []stored.ClaimRow
+		err := db.Raw("SELECT "+stored.ClaimIdentity+" FROM claims WHERE id IN ?", ids).Scan(&found).Error
 		if err != nil {
 			return nil, err
 		}

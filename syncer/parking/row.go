@@ -8,6 +8,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -16,7 +18,7 @@ import (
 const payloadMax = 1 << 20 // bytes
 
 // Put parks an event, unless it is parked.
-func Put(db *gorm.DB, parked *models.ParkedEvent, at time.Time) error {
+func Put(db *gorm.DB, parked *stored.ParkedEvent, at time.Time) error {
 	parked.ParkedAt = at.UTC().Truncate(time.Millisecond)
 	if err := db.Clauses(clause.OnConflict{DoNothing: true}).Create(parked).Error; err != nil {
 		return fmt.Errorf("parking: %w", err)
@@ -25,7 +27,7 @@ func Put(db *gorm.DB, parked *models.ParkedEvent, at time.Time) error {
 }
 
 // Row returns the row for any event, however broken.
-func Row(r *models.RawEvent, reason string) models.ParkedEvent {
+func Row(r *event.Raw, reason string) stored.ParkedEvent {
 	id := r.ID
 	if !sqlstore.IsPlain(id) || id == "" || len(id) > models.CampaignIDLength {
 		sum := sha256.Sum256(r.Payload)
@@ -39,7 +41,7 @@ func Row(r *models.RawEvent, reason string) models.ParkedEvent {
 	if payload == nil {
 		payload = []byte{}
 	}
-	return models.ParkedEvent{
+	return stored.ParkedEvent{
 		ID: id, LotID: sqlstore.Cut(r.LotID(), models.CampaignIDLength),
 		UserID: sqlstore.Cut(r.UserID, models.UserIDLength),
 		Reason: sqlstore.Cut(reason, models.ReasonLength), Payload: payload,

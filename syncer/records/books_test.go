@@ -7,6 +7,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/records"
 
@@ -45,7 +46,7 @@ func TestActiveCampaignsAndTheirBooks(t *testing.T) {
 		require.Equal(t, int64(7), busy.Claimed)
 		require.Equal(t, "busy", all["busy"].Campaign.ID)
 		now := time.Now().UTC()
-		for i, f := range []models.StockFlush{
+		for i, f := range []stored.StockFlush{
 			{CampaignID: "busy", TookMs: 900, FlushedAt: now.Add(-time.Minute)}, {CampaignID: "busy", TookMs: 7, FlushedAt: now},
 			{CampaignID: "busy", TookMs: 3, FlushedAt: now}, {CampaignID: "new", TookMs: 0, FlushedAt: now},
 		} {

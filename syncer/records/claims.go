@@ -8,6 +8,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 
 	"gorm.io/gorm"
@@ -24,7 +26,7 @@ type Claims struct{ db *gorm.DB }
 func NewClaims(db *gorm.DB) *Claims { return &Claims{db: db} }
 
 type claimLine struct {
-	models.ClaimRow `gorm:"embedded"`
+	stored.ClaimRow `gorm:"embedded"`
 
 	Currency  string
 	HoldForMs int64
@@ -76,8 +78,8 @@ func parkedLines(db *gorm.DB) *gorm.DB {
 
 // claim returns the claim of a parked event, which was accepted.
 func (l *parkedLine) claim() (c models.Claim, is bool) {
-	e, err := models.DecodeEvent(l.Payload)
-	if err != nil || e.Type != models.EventClaimAccepted {
+	e, err := event.Decode(l.Payload)
+	if err != nil || e.Type != event.ClaimAccepted {
 		return c, false
 	}
 	c = e.Claim(l.HoldForMs)
@@ -149,7 +151,7 @@ func (r *Claims) ClaimsOfCampaign(ctx context.Context, q models.CampaignClaimsQu
 		find = find.Where("c.status = ?", q.Status)
 	}
 	if q.After != "" {
-		var last models.ClaimRow
+		var last stored.ClaimRow
 		const query = "SELECT id, shard, seq FROM claims WHERE id = ? AND campaign_id = ?" +
 			" UNION ALL SELECT id, shard, seq FROM claims_archive WHERE id = ? AND campaign_id = ?"
 		err := db.Raw(query, q.After, q.CampaignID, q.After, q.CampaignID).Scan(&last).Error

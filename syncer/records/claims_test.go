@@ -10,6 +10,7 @@ import (
 	"dibs/internal/migrations"
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/records"
 	"dibs/syncer/writer"
 
@@ -45,7 +46,7 @@ func TestClaims_AClaimReadsAsItsEventTold(t *testing.T) {
 			}
 			require.Equal(t, events[i].Claim(hold), got)
 		}
-		var row models.ClaimRow
+		var row stored.ClaimRow
 		require.NoError(t, db.Where("id = ?", events[4].ID).Take(&row).Error)
 		require.Equal(t, []any{"aB-_", int64(7)}, []any{row.KeyDigest, row.Epoch})
 		require.WithinDuration(t, time.Now(), row.SyncedAt, time.Minute)
@@ -77,7 +78,7 @@ func findParked(t *testing.T, db *gorm.DB, lot string) {
 	payload := fmt.Sprintf(`{"v":1,"type":"claim.accepted","id":%q,"campaign_id":%q,"shard":%d,"user_id":"u","quantity":2,"seq":1,"at":"2027-03-14T15:09:26.535Z"}`,
 		event.ID, campaign, shard)
 	for id, text := range map[string]string{event.ID: payload, "broken": "{"} {
-		row := models.ParkedEvent{ID: id, LotID: lot, UserID: "u", Reason: "refused", Payload: []byte(text), ParkedAt: time.Now().UTC()}
+		row := stored.ParkedEvent{ID: id, LotID: lot, UserID: "u", Reason: "refused", Payload: []byte(text), ParkedAt: time.Now().UTC()}
 		require.NoError(t, db.Create(&row).Error)
 	}
 	claims := records.NewClaims(db)

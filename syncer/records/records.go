@@ -12,6 +12,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/tables"
 
 	"gorm.io/gorm"
@@ -24,19 +25,19 @@ type Reader struct{ db *gorm.DB }
 func New(db *gorm.DB) *Reader { return &Reader{db: db} }
 
 // Flushes are the last flushes of a campaign, newest first.
-func (r *Reader) Flushes(ctx context.Context, campaignID string, most int) (rows []models.StockFlush, err error) {
+func (r *Reader) Flushes(ctx context.Context, campaignID string, most int) (rows []stored.StockFlush, err error) {
 	err = r.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("flushed_at DESC, id DESC").Limit(most).Find(&rows).Error
 	return rows, wrap("flushes", err)
 }
 
 // Comparisons are the last comparisons of a campaign, newest first.
-func (r *Reader) Comparisons(ctx context.Context, campaignID string, most int) (rows []models.Reconciliation, err error) {
+func (r *Reader) Comparisons(ctx context.Context, campaignID string, most int) (rows []stored.Reconciliation, err error) {
 	err = r.db.WithContext(ctx).Where("campaign_id = ?", campaignID).Order("at DESC, id DESC").Limit(most).Find(&rows).Error
 	return rows, wrap("comparisons", err)
 }
 
 // Repairs are the last repairs of a campaign, or of all for "", newest first.
-func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows []models.Repair, err error) {
+func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows []stored.Repair, err error) {
 	find := r.db.WithContext(ctx).Order("id DESC").Limit(most)
 	if campaignID != "" {
 		find = tables.OfLots(r.db.WithContext(ctx), campaignID).Order("at DESC, id DESC").Limit(most)
@@ -47,7 +48,7 @@ func (r *Reader) Repairs(ctx context.Context, campaignID string, most int) (rows
 
 // Parked are events that are not given up,
 // of a campaign or of all for "", by id.
-func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows []models.ParkedEvent, err error) {
+func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows []stored.ParkedEvent, err error) {
 	find := r.db.WithContext(ctx).Where("discarded_at IS NULL")
 	if campaignID != "" {
 		find = tables.OfLots(find, campaignID)
@@ -61,7 +62,7 @@ func (r *Reader) Parked(ctx context.Context, campaignID string, most int) (rows 
 const comparedWithin = 20 * time.Minute
 
 // Trouble counts what needs a person, over all campaigns.
-func (r *Reader) Trouble(ctx context.Context) (t models.Trouble, err error) {
+func (r *Reader) Trouble(ctx context.Context) (t stored.Trouble, err error) {
 	from := sqlstore.FirstIDAt(time.Now().Add(-comparedWithin))
 	err = r.db.WithContext(ctx).Raw("SELECT (SELECT COUNT(*) FROM parked_events WHERE discarded_at IS NULL) AS parked,"+
 		" (SELECT COUNT(DISTINCT r.campaign_id) FROM reconciliations r WHERE r.id > ? AND r.drift <> 0 AND NOT EXISTS"+
@@ -92,7 +93,7 @@ func (r *Reader) Webhooks(ctx context.Context) (all []models.WebhookLag, err err
 }
 
 // Waves are the packets of a campaign by time of release, earliest first.
-func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves []models.Wave, err error) {
+func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves []stored.Wave, err error) {
 	err = r.db.WithContext(ctx).Table("packets").Where("campaign_id = ?", campaignID).
 		Select("release_at, COUNT(*) AS packets, COUNT(claim_id) AS taken, COUNT(returned_at) AS returned, SUM(amount) AS amount").
 		Group("release_at").Order("release_at").Limit(most).Scan(&waves).Error
@@ -101,11 +102,11 @@ func (r *Reader) Waves(ctx context.Context, campaignID string, most int) (waves 
 
 // Story reads what MySQL has of a claim. Errors:
 // models.ErrNotFound if that is nothing.
-func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory, err error) {
+func (r *Reader) Story(ctx context.Context, claimID string) (s stored.ClaimStory, err error) {
 	db := r.db.WithContext(ctx)
-	s.Row, err = oneOrNone[models.ClaimRow](db.Where("id = ?", claimID))
+	s.Row, err = oneOrNone[stored.ClaimRow](db.Where("id = ?", claimID))
 	if err == nil {
-		s.Parked, err = oneOrNone[models.ParkedEvent](db.Where("id = ?", claimID))
+		s.Parked, err = oneOrNone[stored.ParkedEvent](db.Where("id = ?", claimID))
 	}
 	if err == nil && s.Row == nil && s.Parked == nil {
 		err = models.ErrNotFound
@@ -120,7 +121,7 @@ func (r *Reader) Story(ctx context.Context, claimID string) (s models.ClaimStory
 const outboxMax = 10
 
 // ClaimsOfOrder are the claims that an order redeemed.
-func (r *Reader) ClaimsOfOrder(ctx context.Context, orderID string, most int) (rows []models.ClaimRow, err error) {
+func (r *Reader) ClaimsOfOrder(ctx context.Context, orderID string, most int) (rows []stored.ClaimRow, err error) {
 	err = r.db.WithContext(ctx).Where("id IN (SELECT claim_id FROM claim_orders WHERE order_id = ?)",
 		orderID).Order("id").Limit(most).Find(&rows).Error
 	return rows, wrap("claims of an order", err)

@@ -7,6 +7,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/records"
 
 	"github.com/google/uuid"
@@ -31,13 +32,13 @@ func TestRecordsOfACampaignAreTheNewestFirst(t *testing.T) {
 		syncertest.AddCampaigns(t, db, sharded, syncertest.CampaignOf("other", 100))
 		for i, id := range []string{"a", "b", "c"} {
 			at := noon.Add(time.Duration(i) * time.Second)
-			put(t, db, &models.StockFlush{ID: id, CampaignID: "spring", Units: int64(i), Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at},
-				&models.Reconciliation{ID: id, CampaignID: "spring", MySQLRemaining: int64(i), At: at},
-				&models.Repair{ID: id, LotID: models.ShardID("spring", i), What: "claims", At: at},
-				&models.ParkedEvent{ID: id, LotID: models.ShardID("spring", i), Reason: "r", Payload: []byte("{}"), ParkedAt: at})
+			put(t, db, &stored.StockFlush{ID: id, CampaignID: "spring", Units: int64(i), Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at},
+				&stored.Reconciliation{ID: id, CampaignID: "spring", MySQLRemaining: int64(i), At: at},
+				&stored.Repair{ID: id, LotID: models.ShardID("spring", i), What: "claims", At: at},
+				&stored.ParkedEvent{ID: id, LotID: models.ShardID("spring", i), Reason: "r", Payload: []byte("{}"), ParkedAt: at})
 		}
-		put(t, db, &models.StockFlush{ID: "x", CampaignID: "other", FlushedAt: noon}, &models.Repair{ID: "x", LotID: "other", What: "redis", At: noon},
-			&models.ParkedEvent{ID: "x", LotID: "other", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
+		put(t, db, &stored.StockFlush{ID: "x", CampaignID: "other", FlushedAt: noon}, &stored.Repair{ID: "x", LotID: "other", What: "redis", At: noon},
+			&stored.ParkedEvent{ID: "x", LotID: "other", Reason: "r", Payload: []byte("{}"), ParkedAt: noon})
 		require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = 'b'", "2026-03-05 12:00:00.000").Error)
 		r := records.New(db)
 		flushes, err := r.Flushes(t.Context(), "spring", 2)
@@ -58,9 +59,9 @@ func TestRecordsOfACampaignAreTheNewestFirst(t *testing.T) {
 		}
 
 		later := noon.Add(time.Hour)
-		put(t, db, &models.PacketRow{CampaignID: "p", ID: "1", Position: 1, Amount: 5, UserID: new("ada"), ClaimID: new("k"), CreatedAt: noon},
-			&models.PacketRow{CampaignID: "p", ID: "2", Position: 2, Amount: 7, CreatedAt: noon},
-			&models.PacketRow{CampaignID: "p", ID: "3", Position: 3, Amount: 9, ReleaseAt: &later, ReturnedAt: &later, CreatedAt: noon})
+		put(t, db, &stored.PacketRow{CampaignID: "p", ID: "1", Position: 1, Amount: 5, UserID: new("ada"), ClaimID: new("k"), CreatedAt: noon},
+			&stored.PacketRow{CampaignID: "p", ID: "2", Position: 2, Amount: 7, CreatedAt: noon},
+			&stored.PacketRow{CampaignID: "p", ID: "3", Position: 3, Amount: 9, ReleaseAt: &later, ReturnedAt: &later, CreatedAt: noon})
 		waves, err := r.Waves(t.Context(), "p", 9)
 		require.NoError(t, err)
 		require.Len(t, waves, 2)
@@ -74,15 +75,15 @@ func TestRecordsOfACampaignAreTheNewestFirst(t *testing.T) {
 func TestTheStoryOfAClaim(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
-		put(t, db, &models.ClaimRow{
+		put(t, db, &stored.ClaimRow{
 			ID: "k", CampaignID: "spring", Seq: 1, UserID: "ada", Quantity: 1, Status: models.ClaimRedeemed, OrderID: new("o-1"),
 			ClaimedAt: noon, SyncedAt: noon, ResolvedAt: &noon,
-		}, &models.OutboxRow{ID: "t", LotID: "spring", Kind: models.OutboxEvent, ClaimID: new("k"), Payload: []byte("{}"), CreatedAt: noon},
-			&models.ParkedEvent{ID: "parked", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon},
-			&models.ClaimRow{
+		}, &stored.OutboxRow{ID: "t", LotID: "spring", Kind: stored.OutboxEvent, ClaimID: new("k"), Payload: []byte("{}"), CreatedAt: noon},
+			&stored.ParkedEvent{ID: "parked", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: noon},
+			&stored.ClaimRow{
 				ID: "extended", CampaignID: "wide", Shard: 2, Seq: 1, UserID: "ada", Quantity: 1, Status: models.ClaimClaimed,
 				ClaimedAt: noon, SyncedAt: noon,
-			}, &models.OutboxRow{ID: "e", LotID: "wide#2", Kind: models.OutboxEvent, ClaimID: new("extended"), Payload: []byte("{}"), CreatedAt: noon})
+			}, &stored.OutboxRow{ID: "e", LotID: "wide#2", Kind: stored.OutboxEvent, ClaimID: new("extended"), Payload: []byte("{}"), CreatedAt: noon})
 		require.NoError(t, db.Exec("INSERT INTO claim_orders (order_id, claim_id) VALUES ('o-1', 'k')").Error)
 		r := records.New(db)
 		story, err := r.Story(t.Context(), "k")
@@ -114,27 +115,27 @@ func TestTroubleIsCountedOverAllCampaigns(t *testing.T) {
 		r := records.New(db)
 		none, err := r.Trouble(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, models.Trouble{}, none)
+		require.Equal(t, stored.Trouble{}, none)
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		compared := func(campaign string, drift int64, ago time.Duration) {
 			id, err := uuid.NewV7()
 			require.NoError(t, err)
-			put(t, db, &models.Reconciliation{ID: id.String(), CampaignID: campaign, Drift: &drift, At: now.Add(-ago)})
+			put(t, db, &stored.Reconciliation{ID: id.String(), CampaignID: campaign, Drift: &drift, At: now.Add(-ago)})
 		}
 		compared("mended", 2, time.Minute)
 		compared("mended", 0, time.Second)
 		compared("broken", 0, time.Minute)
 		compared("broken", -1, 2*time.Second)
 		compared("broken", -1, time.Second)
-		put(t, db, &models.Reconciliation{ID: "01900000-0000-7000-8000-000000000000", CampaignID: "long ago", Drift: new(int64(5)), At: now.Add(-time.Hour)})
-		put(t, db, &models.ParkedEvent{ID: "k", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: now})
+		put(t, db, &stored.Reconciliation{ID: "01900000-0000-7000-8000-000000000000", CampaignID: "long ago", Drift: new(int64(5)), At: now.Add(-time.Hour)})
+		put(t, db, &stored.ParkedEvent{ID: "k", LotID: "spring", Reason: "r", Payload: []byte("{}"), ParkedAt: now})
 		found, err := r.Trouble(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 1, found.Parked)
 		require.EqualValues(t, 1, found.Drifting)
 		require.WithinDuration(t, now.Add(-time.Second), *found.ComparedAt, time.Millisecond)
 
-		for i, e := range []models.WebhookEvent{
+		for i, e := range []stored.WebhookEvent{
 			{Endpoint: "shop", At: noon.Add(time.Second)}, {Endpoint: "shop", At: noon}, {Endpoint: "shop", ParkedAt: &noon, At: noon.Add(-time.Hour)},
 			{Endpoint: "mail", ParkedAt: &noon, At: noon},
 		} {

@@ -11,6 +11,8 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/tables"
 
@@ -22,7 +24,7 @@ import (
 var errRaced = errors.New("resolve: a claim was decided by another transaction")
 
 type decision struct {
-	event     models.EventType
+	event     event.Type
 	isExpiry  bool // of a release
 	orderID   string
 	reason    string
@@ -31,16 +33,16 @@ type decision struct {
 }
 
 type heldClaim struct {
-	models.ClaimRow `gorm:"embedded"`
+	stored.ClaimRow `gorm:"embedded"`
 
 	Kind      models.Kind
 	Currency  string
 	HoldForMs int64
 	HoldMaxMs int64
 
-	Applied models.Offset `gorm:"embedded"`
+	Applied event.Offset `gorm:"embedded"`
 
-	outbox models.OutboxRow // of a decided claim
+	outbox stored.OutboxRow // of a decided claim
 }
 
 func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldClaim, err error) {
@@ -49,7 +51,7 @@ func readClaims(ctx context.Context, db *gorm.DB, ids []string) (found []heldCla
 			" JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard"+
 			" LEFT JOIN streams s ON s.partition_no = l.partition_no").
 		Select("c.*, k.kind, k.currency, k.hold_for_ms, k.hold_max_ms, s.generation, s.state,"+
-			" COALESCE(s.offset_id, '"+models.NoEntry+"') AS entry_id").
+			" COALESCE(s.offset_id, '"+event.NoEntry+"') AS entry_id").
 		Where("c.id IN ?", ids).Order("c.id").Find(&found).Error
 	return found, err
 }
@@ -84,7 +86,7 @@ func (r *Resolver) decide(ctx context.Context, d *decision, id string) (c heldCl
 // now is the time of a decision. A reopen starts a hold, which ends by
 // Redis' clock, so it takes that if Redis answers.
 func (r *Resolver) now(ctx context.Context, d *decision) time.Time {
-	if d.event == models.EventClaimReopened {
+	if d.event == event.ClaimReopened {
 		if now := r.relay.scripts.NowOrZero(ctx); !now.IsZero() {
 			return now
 		}
@@ -113,21 +115,21 @@ func (r *Resolver) read(ctx context.Context, id string) (found []heldClaim, err 
 func (d *decision) against(ctx context.Context, db *gorm.DB, c *heldClaim) (models.Resolved, error) {
 	isOfOrder := c.Status == models.ClaimRedeemed && c.OrderID != nil && *c.OrderID == d.orderID
 	switch {
-	case c.Kind == models.KindPacket && d.event == models.EventClaimReopened:
+	case c.Kind == models.KindPacket && d.event == event.ClaimReopened:
 		return models.ResolvedNotRedeemed, nil
 	case c.Kind == models.KindPacket:
 		return models.ResolvedPacket, nil
-	case d.event == models.EventClaimReopened:
+	case d.event == event.ClaimReopened:
 		return d.againstReopened(ctx, db, c, isOfOrder)
-	case c.Status == models.ClaimRedeemed && d.event == models.EventClaimRedeemed && isOfOrder:
+	case c.Status == models.ClaimRedeemed && d.event == event.ClaimRedeemed && isOfOrder:
 		return models.ResolvedBefore, nil
 	case c.Status == models.ClaimRedeemed:
 		return models.ResolvedAlreadyRedeemed, nil
-	case c.Status != models.ClaimClaimed && d.event == models.EventClaimReleased:
+	case c.Status != models.ClaimClaimed && d.event == event.ClaimReleased:
 		return models.ResolvedBefore, nil
 	case c.Status != models.ClaimClaimed:
 		return models.ResolvedAlreadyReleased, nil
-	case d.event == models.EventClaimExtended:
+	case d.event == event.ClaimExtended:
 		return d.againstExtended(ctx, db, c)
 	}
 	return models.ResolvedNow, nil
@@ -139,7 +141,7 @@ func (d *decision) againstReopened(
 	ctx context.Context, db *gorm.DB, c *heldClaim, isOfOrder bool,
 ) (models.Resolved, error) {
 	var before int64
-	err := db.WithContext(ctx).Model(&models.ClaimOrder{}).
+	err := db.WithContext(ctx).Model(&stored.ClaimOrder{}).
 		Where("order_id = ? AND claim_id = ? AND reopened = 1", d.orderID, c.ID).Count(&before).Error
 	switch {
 	case err != nil || before > 0:
@@ -167,7 +169,7 @@ func (d *decision) againstExtended(ctx context.Context, db *gorm.DB, c *heldClai
 		return models.ResolvedNow, nil
 	}
 	var before int64
-	err := db.WithContext(ctx).Model(&models.HoldExtension{}).
+	err := db.WithContext(ctx).Model(&stored.HoldExtension{}).
 		Where("claim_id = ? AND key_digest = ?", c.ID, d.extendKey).Count(&before).Error
 	if err != nil || before > 0 {
 		return models.ResolvedBefore, err
@@ -213,16 +215,16 @@ func (d *decision) mark(claims []heldClaim, at time.Time) (err error) {
 
 func (d *decision) set(c *heldClaim, at time.Time) {
 	switch d.event {
-	case models.EventClaimExtended:
+	case event.ClaimExtended:
 		_, extended := d.extend(c)
 		c.HeldUntil = &extended
-	case models.EventClaimReopened:
+	case event.ClaimReopened:
 		c.Status = models.ClaimClaimed
 		c.OrderID = nil
 		c.ResolvedAt = nil
 		c.ReopenedAt = &at
 		c.HeldUntil = nil
-	case models.EventClaimRedeemed:
+	case event.ClaimRedeemed:
 		c.Status = models.ClaimRedeemed
 		c.OrderID = &d.orderID
 		c.ResolvedAt = &at
@@ -236,21 +238,21 @@ func (d *decision) set(c *heldClaim, at time.Time) {
 	}
 }
 
-func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, error) {
-	kind := models.OutboxEvent
+func (d *decision) outboxRow(c *heldClaim, at time.Time) (stored.OutboxRow, error) {
+	kind := stored.OutboxEvent
 	claimedAt := models.NewTime(c.ClaimedAt)
-	e := models.Event{
+	e := event.Event{
 		Type: d.event, CampaignID: c.CampaignID, UserID: c.UserID, Quantity: c.Quantity, Key: c.KeyDigest,
 		Seq: c.Seq, Shard: c.Shard, Subjects: c.Subjects, At: models.NewTime(at), ClaimID: c.ID, ClaimedAt: &claimedAt,
 		OrderID: d.orderID, Reason: d.reason, Decision: c.DecisionsMade(), ExtendKey: d.extendKey,
 	}
-	if d.event == models.EventClaimReleased {
-		kind = models.OutboxRelease
+	if d.event == event.ClaimReleased {
+		kind = stored.OutboxRelease
 	}
 	if d.isExpiry {
 		e.Reason = models.ReasonExpired
 	}
-	if d.event == models.EventClaimReopened || d.event == models.EventClaimExtended {
+	if d.event == event.ClaimReopened || d.event == event.ClaimExtended {
 		e.ExpiresAt = c.Claim("", c.HoldForMs).ExpiresAt
 	}
 	return campaigns.NewOutboxRow(kind, &e)
@@ -259,9 +261,9 @@ func (d *decision) outboxRow(c *heldClaim, at time.Time) (models.OutboxRow, erro
 // write writes the decision in tx. It fails
 // with errRaced if another one was first.
 func (d *decision) write(ctx context.Context, tx *gorm.DB, decided []heldClaim, at *steps.Steps) error {
-	rows := make([]models.OutboxRow, len(decided))
+	rows := make([]stored.OutboxRow, len(decided))
 	byNumber := make(map[int64][]string)
-	events := make(map[int64]*models.Event)
+	events := make(map[int64]*event.Event)
 	for i := range decided {
 		number := *decided[i].Decisions
 		byNumber[number] = append(byNumber[number], decided[i].ID)
@@ -292,9 +294,9 @@ func (d *decision) write(ctx context.Context, tx *gorm.DB, decided []heldClaim, 
 func (d *decision) audit(ctx context.Context, tx *gorm.DB, decided []heldClaim) error {
 	var action string
 	switch d.event {
-	case models.EventClaimReopened:
+	case event.ClaimReopened:
 		action = models.AuditClaimReopened
-	case models.EventClaimExtended:
+	case event.ClaimExtended:
 		action = models.AuditClaimExtended
 	default:
 		return nil

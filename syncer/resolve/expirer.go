@@ -11,6 +11,8 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -179,7 +181,7 @@ func (e *Expirer) end(ctx context.Context, tx *gorm.DB, claims []heldClaim) erro
 	if len(claims) == 0 {
 		return nil
 	}
-	d := &decision{event: models.EventClaimReleased, isExpiry: true}
+	d := &decision{event: event.ClaimReleased, isExpiry: true}
 	if err := d.mark(claims, sqlstore.Now()); err != nil {
 		return err
 	}
@@ -191,7 +193,7 @@ func (e *Expirer) singles(ctx context.Context, now time.Time) (expired int, more
 	if err != nil || len(dues) == 0 {
 		return 0, false, err
 	}
-	ids := sqlstore.Keys(dues, func(d *models.HoldDue) string { return d.ClaimID })
+	ids := sqlstore.Keys(dues, func(d *stored.HoldDue) string { return d.ClaimID })
 	claims, err := readClaims(ctx, e.relay.db, ids)
 	if err != nil {
 		return 0, false, err

@@ -8,12 +8,13 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 )
 
 type heldLot struct {
-	models.HoldCursor `gorm:"embedded"`
+	stored.HoldCursor `gorm:"embedded"`
 
 	HoldForMs int64
 }
@@ -35,7 +36,7 @@ func (e *Expirer) due(ctx context.Context, now time.Time) (lots []heldLot, err e
 
 // dues returns due single holds, also those of claims that were archived or
 // dropped.
-func (e *Expirer) dues(ctx context.Context, now time.Time) (dues []models.HoldDue, err error) {
+func (e *Expirer) dues(ctx context.Context, now time.Time) (dues []stored.HoldDue, err error) {
 	err = e.relay.db.WithContext(ctx).Table("hold_dues").Select("claim_id", "due_ms").
 		Where("due_ms <= ? AND NOT EXISTS (SELECT 1 FROM claims c JOIN lots l ON l.campaign_id = c.campaign_id AND l.shard = c.shard"+
 			" WHERE c.id = hold_dues.claim_id AND l.partition_no IN ?)", now.UnixMilli(), append(e.away, -1)).
@@ -120,7 +121,7 @@ func walkQuery(db *gorm.DB, lots []heldLot, share int) (query string, args []any
 }
 
 func move(tx *gorm.DB, lots []heldLot) error {
-	cursors := make([]models.HoldCursor, len(lots))
+	cursors := make([]stored.HoldCursor, len(lots))
 	for i := range lots {
 		cursors[i] = lots[i].HoldCursor
 	}

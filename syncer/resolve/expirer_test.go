@@ -12,6 +12,7 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/resolve"
 	"dibs/syncer/writer"
 
@@ -73,7 +74,7 @@ func TestExpirer_ReleasesWhatIsDueAndNothingElse(t *testing.T) {
 		ms.Add(1)
 		require.Equal(t, 1, expire(h, e))
 		for _, e := range allEvents(h) {
-			if e.Type == models.EventClaimReleased {
+			if e.Type == event.ClaimReleased {
 				require.Equal(t, models.ReasonExpired, e.Reason)
 			}
 		}
@@ -130,10 +131,10 @@ func TestExpirer_AFlushWhileItLooksIsNotForgotten(t *testing.T) {
 	h, ms := clocked(t, syncertest.OpenServer(t))
 	id := h.Create(100, hold(time.Minute))
 	require.Len(t, h.Claim(id, syncertest.Asks("a", 9)...), 9)
-	events := slices.DeleteFunc(allEvents(h), func(e models.Event) bool { return e.Type != models.EventClaimAccepted })
-	require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, []models.Event{events[1], events[4]}))
+	events := slices.DeleteFunc(allEvents(h), func(e event.Event) bool { return e.Type != event.ClaimAccepted })
+	require.NoError(t, syncertest.SubmitAll(t.Context(), h.Writer, []event.Event{events[1], events[4]}))
 	ms.Add(time.Minute.Milliseconds())
-	late := [][]models.Event{{events[0]}, {events[2], events[3]}, events[5:]}
+	late := [][]event.Event{{events[0]}, {events[2], events[3]}, events[5:]}
 	var g errgroup.Group
 	e := resolve.ExpirerWithStep(expirer(h, 100), func(name string) {
 		if name == "found" && len(late) > 0 {

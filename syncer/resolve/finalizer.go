@@ -10,6 +10,7 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/lots"
 
@@ -124,7 +125,7 @@ func (f *Finalizer) end(ctx context.Context, id string) (ended bool, err error) 
 	f.steps.At("committed")
 	delete(f.cursors, c.ID)
 	delete(f.drained, c.ID)
-	if _, err := f.relay.Deliver(ctx, []models.OutboxRow{end}); err != nil { // the relay retries
+	if _, err := f.relay.Deliver(ctx, []stored.OutboxRow{end}); err != nil { // the relay retries
 		return true, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	return true, nil

@@ -8,6 +8,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 
 	"github.com/google/uuid"
@@ -37,14 +39,14 @@ func (f *Finalizer) endOf(ctx context.Context, c *models.Campaign) (id string, b
 		Payload []byte
 	}
 	err = f.relay.db.WithContext(ctx).Table("ledger_events").Select("id, at, payload").
-		Where("campaign_id = ? AND type = ? AND (at < ? OR at >= ?)", c.ID, models.EventCampaignClosed,
+		Where("campaign_id = ? AND type = ? AND (at < ? OR at >= ?)", c.ID, event.CampaignClosed,
 			c.CreatedAt.Add(day), time.UnixMilli(c.Version).UTC().Add(-day)).Find(&ends).Error
 	if err != nil {
 		return "", nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 	}
 	id = closedEventID(c.ID, nil)
 	for _, end := range ends {
-		e, err := models.DecodeEvent(end.Payload)
+		e, err := event.Decode(end.Payload)
 		if err != nil {
 			return "", nil, fmt.Errorf("resolve: finalize %s: %w", c.ID, err)
 		}
@@ -92,7 +94,7 @@ func (f *Finalizer) returnPackets(ctx context.Context, c *models.Campaign) error
 }
 
 // writeEnd is step 2. ended is false if another process did it.
-func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row models.OutboxRow, ended bool, err error) {
+func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row stored.OutboxRow, ended bool, err error) {
 	e, err := f.closedEvent(ctx, c)
 	if err != nil {
 		return row, false, err
@@ -115,15 +117,15 @@ func (f *Finalizer) writeEnd(ctx context.Context, c *models.Campaign) (row model
 // commit adds the event to the outbox, even if the stream has it: the
 // books of a finance service may have been restored, too.
 func (f *Finalizer) commit(
-	ctx context.Context, e *models.Event, booked *time.Time,
-) (row models.OutboxRow, ended bool, err error) {
+	ctx context.Context, e *event.Event, booked *time.Time,
+) (row stored.OutboxRow, ended bool, err error) {
 	err = f.relay.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		at := sqlstore.Now()
 		if booked != nil {
 			at = *booked
 		}
 		e.At = models.NewTime(at)
-		row, err = campaigns.NewOutboxRow(models.OutboxEvent, e)
+		row, err = campaigns.NewOutboxRow(stored.OutboxEvent, e)
 		if err != nil {
 			return err
 		}
@@ -134,7 +136,7 @@ func (f *Finalizer) commit(
 			return err
 		}
 		f.steps.At("end noted")
-		if err := campaigns.PutOutbox(ctx, tx, []models.OutboxRow{row}); err != nil {
+		if err := campaigns.PutOutbox(ctx, tx, []stored.OutboxRow{row}); err != nil {
 			return err
 		}
 		f.steps.At("outbox written")
@@ -146,10 +148,10 @@ func (f *Finalizer) commit(
 
 // closedEvent makes campaign.closed from final counters. If they
 // contradict each other, it returns an ErrUndrained.
-func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*models.Event, error) {
+func (f *Finalizer) closedEvent(ctx context.Context, c *models.Campaign) (*event.Event, error) {
 	left := max(0, c.Total-c.Claimed)
-	e := models.Event{
-		Type: models.EventCampaignClosed, CampaignID: c.ID, Epoch: c.Epoch,
+	e := event.Event{
+		Type: event.CampaignClosed, CampaignID: c.ID, Epoch: c.Epoch,
 		UserID: c.SenderID, Remaining: &left, Currency: c.Currency, MadeMs: c.CreatedAt.UnixMilli(),
 	}
 	if c.Kind == models.KindPacket {

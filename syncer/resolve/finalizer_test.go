@@ -9,6 +9,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/resolve"
 
 	"github.com/jonboulle/clockwork"
@@ -46,11 +47,11 @@ func endAll(h *syncertest.Stack, c *resolve.Finalizer) (all int) {
 	}
 }
 
-func ends(h *syncertest.Stack, id string) map[string]models.Event {
+func ends(h *syncertest.Stack, id string) map[string]event.Event {
 	h.T.Helper()
-	ends := map[string]models.Event{}
+	ends := map[string]event.Event{}
 	for _, e := range allEvents(h) {
-		if e.Type == models.EventCampaignClosed && e.CampaignID == id {
+		if e.Type == event.CampaignClosed && e.CampaignID == id {
 			ends[e.ID] = e
 		}
 	}
@@ -82,7 +83,7 @@ func wrongEnd(h *syncertest.Stack, id string, taken int) string {
 		}
 	}
 	for _, e := range allEvents(h) {
-		if e.Type == models.EventClaimAccepted && e.CampaignID == id {
+		if e.Type == event.ClaimAccepted && e.CampaignID == id {
 			credited += *e.Amount
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/resolve"
 )
 
@@ -230,7 +231,7 @@ func interleave(t *testing.T, x act, others []act) {
 		}})
 		what := fmt.Sprintf("%s and %s of a claim, redeemed %t, %v", x.name, y.name, isRedeemed, schedule)
 		require.NoError(t, err, what)
-		var row models.ClaimRow
+		var row stored.ClaimRow
 		require.NoError(t, h.DB.Where("id = ?", claim).Take(&row).Error)
 		is := aClaim{status: row.Status}
 		if row.OrderID != nil {

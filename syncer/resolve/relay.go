@@ -13,6 +13,7 @@ import (
 	"dibs/internal/steps"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/lots"
 	"dibs/syncer/offset"
 
@@ -106,7 +107,7 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	}
 	var failed []error
 	vain := 0
-	for page, err := range sqlstore.Pages(func(row *models.OutboxRow) string { return row.ID }, r.unapplied(ctx)) {
+	for page, err := range sqlstore.Pages(func(row *stored.OutboxRow) string { return row.ID }, r.unapplied(ctx)) {
 		if err != nil {
 			return applied, errors.Join(append(failed, fmt.Errorf("resolve: read outbox: %w", err))...)
 		}
@@ -131,10 +132,10 @@ func (r *Relay) Relay(ctx context.Context) (applied int, err error) {
 	return applied, errors.Join(failed...)
 }
 
-func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.OutboxRow {
+func (r *Relay) due(page []stored.OutboxRow, before map[string]tries) []stored.OutboxRow {
 	now := time.Now()
 	// the page keeps the cursor
-	return slices.DeleteFunc(slices.Clone(page), func(row models.OutboxRow) bool {
+	return slices.DeleteFunc(slices.Clone(page), func(row stored.OutboxRow) bool {
 		past, known := before[row.ID]
 		if known {
 			r.damaged[row.ID] = past
@@ -145,7 +146,7 @@ func (r *Relay) due(page []models.OutboxRow, before map[string]tries) []models.O
 
 // remember updates the backoffs of a page's rows. bad are the ids of bad
 // ones.
-func (r *Relay) remember(page []models.OutboxRow, bad []string) {
+func (r *Relay) remember(page []stored.OutboxRow, bad []string) {
 	for i := range page {
 		id := page[i].ID
 		was, known := r.damaged[id]
@@ -160,9 +161,9 @@ func (r *Relay) remember(page []models.OutboxRow, bad []string) {
 
 // unapplied reads pending rows, except those that their writers may still
 // deliver. Rows of the future are included, as a writer's clock may be ahead.
-func (r *Relay) unapplied(ctx context.Context) func(after string) ([]models.OutboxRow, error) {
+func (r *Relay) unapplied(ctx context.Context) func(after string) ([]stored.OutboxRow, error) {
 	now := sqlstore.Now() // of the round: later rows are the next one's
-	return func(after string) (page []models.OutboxRow, err error) {
+	return func(after string) (page []stored.OutboxRow, err error) {
 		const query = "SELECT id, campaign_id, kind, payload FROM outbox" +
 			" WHERE id > ? AND (created_at <= ? OR created_at > ?) ORDER BY id LIMIT ?"
 		err = r.db.WithContext(ctx).Raw(query,
@@ -199,8 +200,8 @@ func (r *Relay) offsets(ctx context.Context) (map[int]lua.EntryID, error) {
 }
 
 // unsent omits delivered rows whose entries MySQL may still apply.
-func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied map[int]lua.EntryID) []models.OutboxRow {
-	return slices.DeleteFunc(page, func(row models.OutboxRow) bool {
+func (r *Relay) unsent(page []stored.OutboxRow, sent map[string]sentRow, applied map[int]lua.EntryID) []stored.OutboxRow {
+	return slices.DeleteFunc(page, func(row stored.OutboxRow) bool {
 		one, known := sent[row.ID]
 		if !known || !applied[one.partition].Less(one.tip) || time.Since(one.at) > sendAgain {
 			return false
@@ -212,13 +213,13 @@ func (r *Relay) unsent(page []models.OutboxRow, sent map[string]sentRow, applied
 
 // Deliver delivers rows, a campaign's in order, and returns how many
 // Redis then has. A campaign that fails does not stop the others.
-func (r *Relay) Deliver(ctx context.Context, rows []models.OutboxRow) (applied int, err error) {
+func (r *Relay) Deliver(ctx context.Context, rows []stored.OutboxRow) (applied int, err error) {
 	done, _, err := r.deliver(ctx, rows)
 	return len(done), err
 }
 
 // deliverPending is Deliver for Relay: it records delivered rows, and returns bad ones.
-func (r *Relay) deliverPending(ctx context.Context, rows []models.OutboxRow) (applied int, bad []string, err error) {
+func (r *Relay) deliverPending(ctx context.Context, rows []stored.OutboxRow) (applied int, bad []string, err error) {
 	done, bad, err := r.deliver(ctx, rows)
 	if len(done) == 0 {
 		return 0, bad, err
@@ -240,7 +241,7 @@ func (r *Relay) deliverPending(ctx context.Context, rows []models.OutboxRow) (ap
 }
 
 func (r *Relay) deliverDecided(ctx context.Context, decided []heldClaim) error {
-	rows := make([]models.OutboxRow, len(decided))
+	rows := make([]stored.OutboxRow, len(decided))
 	for i := range decided {
 		rows[i] = decided[i].outbox
 	}
@@ -250,9 +251,9 @@ func (r *Relay) deliverDecided(ctx context.Context, decided []heldClaim) error {
 
 // deliver delivers rows, and returns the
 // ids of delivered ones and of bad ones.
-func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad []string, err error) {
+func (r *Relay) deliver(ctx context.Context, rows []stored.OutboxRow) (done, bad []string, err error) {
 	var order []string
-	byCampaign := make(map[string][]models.OutboxRow)
+	byCampaign := make(map[string][]stored.OutboxRow)
 	for i := range rows {
 		id := rows[i].LotID
 		if byCampaign[id] == nil {
@@ -284,12 +285,12 @@ func (r *Relay) deliver(ctx context.Context, rows []models.OutboxRow) (done, bad
 	return done, bad, errors.Join(failed...)
 }
 
-func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[string]*models.Campaign, error) {
+func (r *Relay) campaigns(ctx context.Context, rows []stored.OutboxRow) (map[string]*models.Campaign, error) {
 	known := make(map[string]*models.Campaign)
 	var ids []string
 	for i := range rows {
 		id := rows[i].LotID
-		if _, is := known[id]; !is && rows[i].Kind == models.OutboxRelease {
+		if _, is := known[id]; !is && rows[i].Kind == stored.OutboxRelease {
 			known[id] = nil
 			ids = append(ids, id)
 		}
@@ -309,7 +310,7 @@ func (r *Relay) campaigns(ctx context.Context, rows []models.OutboxRow) (map[str
 }
 
 func (r *Relay) measure(ctx context.Context) (isEmpty bool, err error) {
-	var rows []models.OutboxRow
+	var rows []stored.OutboxRow
 	err = r.db.WithContext(ctx).Raw("SELECT id, created_at FROM outbox ORDER BY id LIMIT 1").Scan(&rows).Error
 	if err != nil {
 		return false, fmt.Errorf("resolve: read outbox: %w", err)

@@ -7,25 +7,27 @@ import (
 
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 )
 
 // applyToRedis delivers the rows of one campaign. c is nil without
 // releases. It returns the ids of delivered rows and of bad ones.
 // Adjacent releases share a call.
-func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
+func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []stored.OutboxRow) (done, bad []string, err error) {
 	var failed []error
 	for len(rows) > 0 {
 		n := 1
-		for n < len(rows) && n < lua.ReleasesMax && rows[n].Kind == rows[0].Kind && rows[0].Kind == models.OutboxRelease {
+		for n < len(rows) && n < lua.ReleasesMax && rows[n].Kind == rows[0].Kind && rows[0].Kind == stored.OutboxRelease {
 			n++
 		}
 		part := rows[:n]
 		rows = rows[n:]
 		var ids, refused []string
 		switch part[0].Kind {
-		case models.OutboxEvent:
+		case stored.OutboxEvent:
 			ids, err = r.publish(ctx, part)
-		case models.OutboxRelease:
+		case stored.OutboxRelease:
 			ids, refused, err = r.release(ctx, c, part)
 		default:
 			refused = []string{part[0].ID}
@@ -41,7 +43,7 @@ func (r *Relay) applyToRedis(ctx context.Context, c *models.Campaign, rows []mod
 	return done, bad, errors.Join(failed...)
 }
 
-func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []string, err error) {
+func (r *Relay) publish(ctx context.Context, rows []stored.OutboxRow) (done []string, err error) {
 	for i := range rows {
 		if err := r.scripts.Append(ctx, rows[i].LotID, rows[i].ID, rows[i].Payload); err != nil {
 			return done, fmt.Errorf("resolve: outbox %s: %w", rows[i].ID, err)
@@ -57,7 +59,7 @@ func (r *Relay) publish(ctx context.Context, rows []models.OutboxRow) (done []st
 // A live lot counts each claim once. For one that is away only the
 // event is appended, as the next load reads the rows. During a load
 // they wait, as it may have read the claims before.
-func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.OutboxRow) (done, bad []string, err error) {
+func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []stored.OutboxRow) (done, bad []string, err error) {
 	if c == nil {
 		return nil, nil, fmt.Errorf("resolve: outbox %s: %w: campaign %s", rows[0].ID, models.ErrNotFound, rows[0].LotID)
 	}
@@ -86,14 +88,14 @@ func (r *Relay) release(ctx context.Context, c *models.Campaign, rows []models.O
 			continue
 		}
 		done = append(done, ids[i])
-		r.metrics.applied.WithLabelValues(string(models.OutboxRelease)).Inc()
+		r.metrics.applied.WithLabelValues(string(stored.OutboxRelease)).Inc()
 	}
 	return done, bad, err
 }
 
 // releasesOf returns the releases of rows,
 // and their ids. Rows in bad are unreadable.
-func releasesOf(rows []models.OutboxRow) (releases []lua.Release, ids, bad []string, err error) {
+func releasesOf(rows []stored.OutboxRow) (releases []lua.Release, ids, bad []string, err error) {
 	for i := range rows {
 		row := &rows[i]
 		release, rowErr := releaseOf(row)
@@ -108,17 +110,17 @@ func releasesOf(rows []models.OutboxRow) (releases []lua.Release, ids, bad []str
 	return releases, ids, bad, err
 }
 
-func releaseOf(row *models.OutboxRow) (release lua.Release, err error) {
+func releaseOf(row *stored.OutboxRow) (release lua.Release, err error) {
 	e := row.Event
 	if e == nil {
-		var decoded models.Event
-		decoded, err = models.DecodeEvent(row.Payload)
+		var decoded event.Event
+		decoded, err = event.Decode(row.Payload)
 		e = &decoded
 	}
 	switch {
 	case err != nil:
 		return release, err
-	case e.Type != models.EventClaimReleased || e.ID != row.ID || e.LotID() != row.LotID:
+	case e.Type != event.ClaimReleased || e.ID != row.ID || e.LotID() != row.LotID:
 		return release, errors.New("its event is of something else")
 	}
 	return lua.Release{

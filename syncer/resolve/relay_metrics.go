@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"dibs/models"
+	"dibs/models/stored"
 )
 
 type relayMetrics struct {
@@ -29,7 +29,7 @@ func newRelayMetrics(reg prometheus.Registerer) *relayMetrics {
 			Name: "dibs_outbox_applied_total", Help: "Rows of outbox that this process delivered to Redis, by kind.",
 		}, []string{"kind"}),
 	}
-	for _, kind := range []models.OutboxKind{models.OutboxEvent, models.OutboxRelease} {
+	for _, kind := range []stored.OutboxKind{stored.OutboxEvent, stored.OutboxRelease} {
 		m.applied.WithLabelValues(string(kind))
 	}
 	return m

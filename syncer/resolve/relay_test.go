@@ -10,7 +10,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/lua"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/resolve"
 
@@ -23,10 +24,10 @@ import (
 
 func putEvent(t testing.TB, db *gorm.DB, campaignID string) string {
 	t.Helper()
-	row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: models.EventCampaignClosed, CampaignID: campaignID})
+	row, err := campaigns.NewOutboxRow(stored.OutboxEvent, &event.Event{Type: event.CampaignClosed, CampaignID: campaignID})
 	require.NoError(t, err)
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
-		return campaigns.PutOutbox(t.Context(), tx, []models.OutboxRow{row})
+		return campaigns.PutOutbox(t.Context(), tx, []stored.OutboxRow{row})
 	}))
 	return row.ID
 }
@@ -131,7 +132,7 @@ func TestRelay_ARowStaysUntilItsEntryIsApplied(t *testing.T) {
 		all, err := h.Redis.XRange(t.Context(), lua.StreamKey(0), "-", "+").Result()
 		require.NoError(t, err)
 		return slices.DeleteFunc(all, func(m redis.XMessage) bool {
-			return !strings.Contains(m.Values["payload"].(string), string(models.EventClaimRedeemed))
+			return !strings.Contains(m.Values["payload"].(string), string(event.ClaimRedeemed))
 		})
 	}
 	require.Len(t, redeemed(), 1)

@@ -9,6 +9,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/stored"
 )
 
 // A redeemed claim reopens when the order is refunded. A late
@@ -87,7 +88,7 @@ func TestExtend_UpToTheMost(t *testing.T) {
 		id := h.Create(10, hold(time.Minute))
 		claims := h.Take(id, syncertest.Asks("u", 3)...)
 		r := resolver(h)
-		var made models.ClaimRow
+		var made stored.ClaimRow
 		require.NoError(t, db.Where("id = ?", claims[0]).Take(&made).Error)
 		extend := func(by time.Duration, key string, want models.Resolved, lasts time.Duration) {
 			t.Helper()

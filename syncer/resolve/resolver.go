@@ -12,6 +12,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/models"
+	"dibs/models/event"
 
 	"golang.org/x/time/rate"
 	"gorm.io/gorm"
@@ -43,25 +44,25 @@ func NewResolver(db *gorm.DB, relay *Relay, log *slog.Logger) *Resolver {
 // repetition. Errors: models.ErrNotFound if the claim has no row (yet).
 // After any other error the outcome is unknown, and a retry is safe.
 func (r *Resolver) Redeem(ctx context.Context, claimID, orderID string) (models.Resolution, error) {
-	return r.resolve(ctx, claimID, &decision{event: models.EventClaimRedeemed, orderID: orderID})
+	return r.resolve(ctx, claimID, &decision{event: event.ClaimRedeemed, orderID: orderID})
 }
 
 // Release ends a claim and frees its units. A second one is a repetition.
 // Errors as Redeem.
 func (r *Resolver) Release(ctx context.Context, claimID, reason string) (models.Resolution, error) {
-	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReleased, reason: reason})
+	return r.resolve(ctx, claimID, &decision{event: event.ClaimReleased, reason: reason})
 }
 
 // Reopen reverts a redemption and starts a new hold. The same order again is
 // a repetition, whatever has happened to the claim since. Errors as Redeem.
 func (r *Resolver) Reopen(ctx context.Context, claimID, orderID, reason string) (models.Resolution, error) {
-	return r.resolve(ctx, claimID, &decision{event: models.EventClaimReopened, orderID: orderID, reason: reason})
+	return r.resolve(ctx, claimID, &decision{event: event.ClaimReopened, orderID: orderID, reason: reason})
 }
 
 // Extend prolongs a claim's hold within the campaign's bound.
 // A repeated request with a key extends once. Errors as Redeem.
 func (r *Resolver) Extend(ctx context.Context, claimID string, by time.Duration, key string) (models.Resolution, error) {
-	d := &decision{event: models.EventClaimExtended, by: by}
+	d := &decision{event: event.ClaimExtended, by: by}
 	if key != "" {
 		sum := sha256.Sum256([]byte(key))
 		d.extendKey = base64.RawURLEncoding.EncodeToString(sum[:])

@@ -7,6 +7,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/records"
 	"dibs/syncer/resolve"
 
@@ -68,22 +69,22 @@ func TestResolver_EachAnswerOnEachStore(t *testing.T) {
 		h.Sync()
 		requireSame(h, id)
 		require.Zero(t, syncertest.Unapplied(t, db))
-		kinds := map[models.EventType]int{}
+		kinds := map[event.Type]int{}
 		for _, e := range allEvents(h) {
 			kinds[e.Type]++
 		}
-		require.Equal(t, map[models.EventType]int{
-			models.EventLotLoaded: 1, models.EventClaimAccepted: 4, models.EventClaimRedeemed: 1, models.EventClaimReleased: 1,
+		require.Equal(t, map[event.Type]int{
+			event.LotLoaded: 1, event.ClaimAccepted: 4, event.ClaimRedeemed: 1, event.ClaimReleased: 1,
 		}, kinds)
 	})
 }
 
-func allEvents(h *syncertest.Stack) (all []models.Event) {
+func allEvents(h *syncertest.Stack) (all []event.Event) {
 	h.T.Helper()
 	entries, err := h.Redis.XRange(h.T.Context(), lua.StreamKey(0), "-", "+").Result()
 	require.NoError(h.T, err)
 	for _, entry := range entries {
-		e, err := models.DecodeEvent([]byte(entry.Values["payload"].(string)))
+		e, err := event.Decode([]byte(entry.Values["payload"].(string)))
 		require.NoError(h.T, err)
 		all = append(all, e)
 	}

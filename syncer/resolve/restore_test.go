@@ -10,6 +10,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/offset"
 )
 
@@ -37,7 +38,7 @@ func TestRestore_TheFirstDecisionInTheStreamWins(t *testing.T) {
 	claims := h.Take(id, syncertest.Asks("u", len(all)+1)...)[1:]
 	h.Sync()
 	dump := syncertest.DumpOf(t, h.DB)
-	rows := func() (rows []models.ClaimRow) {
+	rows := func() (rows []stored.ClaimRow) {
 		h.Sync()
 		require.NoError(t, h.DB.Where("id IN ?", claims).Order("seq").Find(&rows).Error)
 		return rows

@@ -11,6 +11,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
 	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 )
@@ -170,7 +171,7 @@ const archiveColumns = "id, campaign_id, shard, seq, user_id, quantity, status, 
 
 // read locks and reads the next claims, in order of seq. It skips open
 // holds, and decisions in the outbox, which the counters lack.
-func (a *Archiver) read(tx *gorm.DB, lotID string, from int64, before time.Time) (claims []models.ClaimRow, err error) {
+func (a *Archiver) read(tx *gorm.DB, lotID string, from int64, before time.Time) (claims []stored.ClaimRow, err error) {
 	id, shard := models.SplitShardID(lotID)
 	query := "SELECT " + archiveColumns + " FROM claims" + sqlstore.ByIndex(a.db, "claims_place") +
 		" WHERE campaign_id = ? AND shard = ? AND seq >= ? AND claimed_at < ?" +
@@ -182,7 +183,7 @@ func (a *Archiver) read(tx *gorm.DB, lotID string, from int64, before time.Time)
 	return claims, err
 }
 
-func (a *Archiver) move(tx *gorm.DB, lotID string, claims []models.ClaimRow) error {
+func (a *Archiver) move(tx *gorm.DB, lotID string, claims []stored.ClaimRow) error {
 	var units, sold, released int64
 	ids := make([]string, len(claims))
 	var orders, ordered []string
@@ -207,12 +208,12 @@ func (a *Archiver) move(tx *gorm.DB, lotID string, claims []models.ClaimRow) err
 	}
 	a.steps.At("put")
 	if len(orders) > 0 {
-		err := tx.Where("order_id IN ? AND claim_id IN ?", orders, ordered).Delete(&models.ClaimOrder{}).Error
+		err := tx.Where("order_id IN ? AND claim_id IN ?", orders, ordered).Delete(&stored.ClaimOrder{}).Error
 		if err != nil {
 			return err
 		}
 	}
-	if err := tx.Where("id IN ?", ids).Delete(&models.ClaimRow{}).Error; err != nil {
+	if err := tx.Where("id IN ?", ids).Delete(&stored.ClaimRow{}).Error; err != nil {
 		return err
 	}
 	a.steps.At("deleted")

@@ -10,6 +10,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/lots"
 	"dibs/syncer/resolve"
 	"dibs/syncer/retention"
@@ -181,7 +182,7 @@ func TestArchiver_WhatIsInTheArchiveIsKnown(t *testing.T) {
 	was := h.Campaign(id)
 	_, at, err := h.Writer.Begin(t.Context(), 0)
 	require.NoError(t, err)
-	moved, err := h.Writer.Move(t.Context(), 0, at, models.NoOffset())
+	moved, err := h.Writer.Move(t.Context(), 0, at, event.NoOffset())
 	require.NoError(t, err)
 	require.True(t, moved)
 	h.Sync()

@@ -15,6 +15,8 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
@@ -71,20 +73,20 @@ func TestDocs_EachQueryOfADBAReadsLittle(t *testing.T) {
 	}
 	all[0].ID, all[1].Status = "spring", models.StatusOpen
 	syncertest.AddCampaigns(t, db, all...)
-	claims, flushes := make([]models.ClaimRow, many), make([]models.StockFlush, many)
+	claims, flushes := make([]stored.ClaimRow, many), make([]stored.StockFlush, many)
 	for i := range claims {
 		id := all[i%4].ID
-		claims[i] = models.ClaimRow{
+		claims[i] = stored.ClaimRow{
 			ID: uuid.NewString(), CampaignID: id, Seq: int64(1 + i/4), UserID: fmt.Sprint("u-", i%500), Quantity: 1, Status: models.ClaimClaimed,
 			ClaimedAt: time.Now(), SyncedAt: time.Now(),
 		}
-		flushes[i] = models.StockFlush{ID: idAt(time.Now()), CampaignID: id, FlushedAt: time.Now().Add(time.Duration(i-many) * time.Minute)}
+		flushes[i] = stored.StockFlush{ID: idAt(time.Now()), CampaignID: id, FlushedAt: time.Now().Add(time.Duration(i-many) * time.Minute)}
 	}
 	require.NoError(t, db.CreateInBatches(claims, 1000).Error)
 	require.NoError(t, db.CreateInBatches(flushes, 1000).Error)
-	cursors := make([]models.HoldCursor, many/2)
+	cursors := make([]stored.HoldCursor, many/2)
 	for i := range cursors {
-		cursors[i] = models.HoldCursor{CampaignID: all[i].ID, DueMs: new(time.Now().Add(time.Hour).UnixMilli())}
+		cursors[i] = stored.HoldCursor{CampaignID: all[i].ID, DueMs: new(time.Now().Add(time.Hour).UnixMilli())}
 	}
 	require.NoError(t, db.CreateInBatches(cursors, 1000).Error)
 	queries := dbaDocs(t)[0]
@@ -116,10 +118,10 @@ func TestDocs_QueriesOfADBAKnowNoTimeZone(t *testing.T) {
 	spring.Status = models.StatusOpen
 	syncertest.AddCampaigns(t, db, spring)
 	now := time.Now().UTC().Truncate(time.Minute).Add(-time.Minute)
-	require.NoError(t, db.Create(&models.StockFlush{
+	require.NoError(t, db.Create(&stored.StockFlush{
 		ID: idAt(now), CampaignID: "spring", Claims: 7, Units: 8, FlushedAt: now, FirstClaimedMs: now.UnixMilli() - 57,
 	}).Error)
-	require.NoError(t, db.Create(&models.HoldCursor{CampaignID: "spring", DueMs: new(now.UnixMilli())}).Error)
+	require.NoError(t, db.Create(&stored.HoldCursor{CampaignID: "spring", DueMs: new(now.UnixMilli())}).Error)
 	said := make(map[string]string)
 	for _, zone := range []string{"+00:00", "+02:00", "-05:00"} {
 		require.NoError(t, db.Connection(func(tx *gorm.DB) error {
@@ -195,8 +197,8 @@ func TestDocs_TheGrantsAreEnough(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, books.Close(t.Context())) }()
 	amount := int64(5)
-	require.NoError(t, books.Handle(t.Context(), models.Event{
-		Type: models.EventClaimAccepted, ID: "one", CampaignID: "rain", UserID: "u", Seq: 1, PacketID: "p", Amount: &amount, At: models.NewTime(time.Now()),
+	require.NoError(t, books.Handle(t.Context(), event.Event{
+		Type: event.ClaimAccepted, ID: "one", CampaignID: "rain", UserID: "u", Seq: 1, PacketID: "p", Amount: &amount, At: models.NewTime(time.Now()),
 	}, nil))
 	require.Error(t, as("dibs_finance").Exec("SELECT * FROM claims").Error)
 

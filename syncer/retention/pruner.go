@@ -9,7 +9,7 @@ import (
 
 	"dibs/internal/sleep"
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 )
@@ -77,7 +77,7 @@ func (p *Pruner) untilDone(
 // flushes deletes a page of old rows, by id, as ids sort by time. It
 // starts after the last page, or it would keep finding rows that stay.
 func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
-	var page []models.StockFlush
+	var page []stored.StockFlush
 	err = p.db.WithContext(ctx).Raw("SELECT id, campaign_id FROM stock_flushes WHERE id > ? AND id < ? AND waiting "+
 		"IS NULL ORDER BY id LIMIT ?",
 		p.flushesDone, sqlstore.FirstIDAt(sqlstore.Now().Add(-p.flushesKept)), prunePage).Scan(&page).Error
@@ -95,7 +95,7 @@ func (p *Pruner) flushes(ctx context.Context) (n int, more bool, err error) {
 	return n, true, nil
 }
 
-func (p *Pruner) flushPage(ctx context.Context, page []models.StockFlush) (pruned int, err error) {
+func (p *Pruner) flushPage(ctx context.Context, page []stored.StockFlush) (pruned int, err error) {
 	if len(page) == 0 {
 		return 0, nil
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
-	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/compare"
 	"dibs/syncer/retention"
 
@@ -23,8 +23,8 @@ func idAt(at time.Time) string {
 	return id.String()
 }
 
-func flush(campaignID string, at time.Time) models.StockFlush {
-	return models.StockFlush{ID: idAt(at), CampaignID: campaignID, Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at.UTC()}
+func flush(campaignID string, at time.Time) stored.StockFlush {
+	return stored.StockFlush{ID: idAt(at), CampaignID: campaignID, Units: 1, Claims: 1, FirstSeq: 1, LastSeq: 1, FlushedAt: at.UTC()}
 }
 
 func idsIn(t testing.TB, db *gorm.DB, table string) (ids []string) {
@@ -38,12 +38,12 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		pruner := retention.KeepFlushes(retention.NewPruner(db), time.Hour)
 		started := time.Now()
-		old := make([]models.StockFlush, 1_500) // more than a page
+		old := make([]stored.StockFlush, 1_500) // more than a page
 		for i := range old {
 			old[i] = flush("busy", started.Add(-3*time.Hour+time.Duration(i)*time.Millisecond))
 		}
 		require.NoError(t, db.CreateInBatches(old, 500).Error)
-		kept := []models.StockFlush{
+		kept := []stored.StockFlush{
 			flush("busy", started.Add(-39*time.Hour)), // the counters lack it
 			flush("idle", started.Add(-30*time.Hour)), // its only one
 			flush("busy", started.Add(-59*time.Minute)),
@@ -59,7 +59,7 @@ func TestPruner_KeepsWhatIsYoungAndTheNewestOfEachCampaign(t *testing.T) {
 		var repairs []string
 		for i := range 8 {
 			at := started.Add(time.Duration(i) * time.Second)
-			r := models.Repair{ID: idAt(at), LotID: fmt.Sprint("c", i%2), What: compare.RepairLost, At: at.UTC()}
+			r := stored.Repair{ID: idAt(at), LotID: fmt.Sprint("c", i%2), What: compare.RepairLost, At: at.UTC()}
 			require.NoError(t, db.Create(&r).Error)
 			repairs = append(repairs, r.ID)
 		}

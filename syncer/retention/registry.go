@@ -10,6 +10,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -58,9 +59,9 @@ func (r *Registry) register(ctx context.Context, names ...string) error {
 }
 
 func insertGroups(tx *gorm.DB, names []string) error {
-	rows := make([]models.ConsumerGroup, len(names))
+	rows := make([]stored.ConsumerGroup, len(names))
 	for i, name := range names {
-		rows[i] = models.ConsumerGroup{Name: name, RegisteredAt: sqlstore.Now()}
+		rows[i] = stored.ConsumerGroup{Name: name, RegisteredAt: sqlstore.Now()}
 	}
 	return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(rows).Error
 }
@@ -105,7 +106,7 @@ func (r *Registry) create(ctx context.Context, partition int, name string) error
 }
 
 func lockGroup(tx *gorm.DB, name string) (registered bool, err error) {
-	var rows []models.ConsumerGroup
+	var rows []stored.ConsumerGroup
 	err = tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("name = ?", name).Find(&rows).Error
 	return len(rows) > 0, err
 }
@@ -168,7 +169,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 				return sqlstore.Final(err)
 			}
 		}
-		if err := tx.Delete(&models.ConsumerGroup{Name: name}).Error; err != nil {
+		if err := tx.Delete(&stored.ConsumerGroup{Name: name}).Error; err != nil {
 			return err
 		}
 		return audit.Put(ctx, tx, models.AuditGroupRemoved, "", map[string]string{"name": name}, nil)

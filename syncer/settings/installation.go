@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/stored"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
@@ -38,7 +38,7 @@ func first(ctx context.Context, db *gorm.DB, name, mine string) (value string, e
 		if err != nil || value != "" {
 			return err
 		}
-		row := models.Setting{Name: name, Value: mine}
+		row := stored.Setting{Name: name, Value: mine}
 		err = db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&row).Error
 		if err != nil {
 			return err

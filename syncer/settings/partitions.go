@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -69,11 +69,11 @@ func comparePartitions(ctx context.Context, db *gorm.DB, n int) error {
 }
 
 func fixPartitions(ctx context.Context, tx *gorm.DB, n int) error {
-	mine := models.Setting{Name: partitions, Value: strconv.Itoa(n)}
+	mine := stored.Setting{Name: partitions, Value: strconv.Itoa(n)}
 	if err := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&mine).Error; err != nil {
 		return err
 	}
-	var fixed models.Setting
+	var fixed stored.Setting
 	err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("name = ?", partitions).Take(&fixed).Error
 	if err != nil || fixed.Value == mine.Value {
 		return err

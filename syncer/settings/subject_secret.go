@@ -7,6 +7,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -40,7 +41,7 @@ func CheckSubjectSecret(ctx context.Context, db *gorm.DB, secret string) error {
 				"%w: its fingerprint is %q, that of this process %q, and campaign %s limits subjects",
 				ErrSubjectSecret, recorded, mine, used[0]))
 		}
-		row := models.Setting{Name: subjectSecret, Value: mine}
+		row := stored.Setting{Name: subjectSecret, Value: mine}
 		return tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error
 	})
 	if err != nil && !errors.Is(err, ErrSubjectSecret) {

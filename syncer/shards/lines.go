@@ -8,6 +8,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 
 	"gorm.io/gorm"
@@ -96,15 +98,15 @@ func (m *Mover) finishAll(ctx context.Context) (moves int, err error) {
 // publishLine records a campaign's line, and publishes the lines
 // crossed downwards in the same transaction.
 func (m *Mover) publishLine(ctx context.Context, c *stockLevel) error {
-	var rows []models.OutboxRow
+	var rows []stored.OutboxRow
 	for _, one := range []struct {
 		line line
-		kind models.EventType
-	}{{lineLow, models.EventCampaignLowStock}, {lineSoldOut, models.EventCampaignSoldOut}} {
+		kind event.Type
+	}{{lineLow, event.CampaignLowStock}, {lineSoldOut, event.CampaignSoldOut}} {
 		if one.line <= c.ToldLine || one.line > c.Line || one.line == lineLow && c.LowStockAt == 0 {
 			continue
 		}
-		row, err := campaigns.NewOutboxRow(models.OutboxEvent, &models.Event{Type: one.kind, CampaignID: c.ID, Remaining: &c.Remaining})
+		row, err := campaigns.NewOutboxRow(stored.OutboxEvent, &event.Event{Type: one.kind, CampaignID: c.ID, Remaining: &c.Remaining})
 		if err != nil {
 			return err
 		}

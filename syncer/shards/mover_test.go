@@ -14,6 +14,7 @@ import (
 	"dibs/internal/syncertest"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/stored"
 	"dibs/syncer/resolve"
 	"dibs/syncer/shards"
 )
@@ -404,7 +405,7 @@ func TestCheck_LinesAreToldOnceACrossing(t *testing.T) {
 		s.Sync()
 		s.check()
 		require.NoError(t, s.DB.Raw("SELECT SUBSTRING_INDEX(SUBSTRING_INDEX(payload, '\"type\":\"', -1), '\"', 1) FROM outbox WHERE kind = ? ORDER BY id",
-			models.OutboxEvent).Scan(&kinds).Error)
+			stored.OutboxEvent).Scan(&kinds).Error)
 		s.Exec("DELETE FROM outbox")
 		return kinds
 	}

@@ -5,6 +5,8 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -13,7 +15,7 @@ import (
 // Decide writes decision e of each of the claims; only the id differs.
 // With follows it skips claims of which e is not the next decision. The
 // caller rolls back if decided is less than the number of ids.
-func Decide(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided int64, err error) {
+func Decide(tx *gorm.DB, e *event.Event, ids []string, follows bool) (decided int64, err error) {
 	at := e.At.UTC().Format(sqlstore.TimeLayout)
 	status, order := StatusAfter(e)
 	set := map[string]any{
@@ -21,10 +23,10 @@ func Decide(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided i
 		"order_id": sql.NullString{String: order, Valid: order != ""},
 	}
 	switch {
-	case e.Type == models.EventClaimExtended:
+	case e.Type == event.ClaimExtended:
 		set["held_until"] = e.ExpiresAt.UTC().Format(sqlstore.TimeLayout)
 		set["resolved_at"] = nil
-	case e.Type == models.EventClaimReopened:
+	case e.Type == event.ClaimReopened:
 		set["reopened_at"] = at
 		set["held_until"] = nil
 		set["resolved_at"] = nil
@@ -34,7 +36,7 @@ func Decide(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided i
 	claims := tx.Table("claims"+sqlstore.ByKey(tx)).Where("id IN ?", ids)
 	if follows { // another decision may have this number now
 		claims = claims.Where("COALESCE(decisions, 0) = ?", e.Decision-1)
-		if e.Type == models.EventClaimReopened {
+		if e.Type == event.ClaimReopened {
 			claims = claims.Where("status = ? AND order_id = ?", models.ClaimRedeemed, e.OrderID)
 		} else {
 			claims = claims.Where("status = ?", models.ClaimClaimed)
@@ -54,19 +56,19 @@ func Decide(tx *gorm.DB, e *models.Event, ids []string, follows bool) (decided i
 
 // putDecided writes what a decision has outside
 // claims: its order, and the end of its hold.
-func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
+func putDecided(db *gorm.DB, e *event.Event, claimID string) error {
 	switch e.Type {
-	case models.EventClaimRedeemed:
-		order := models.ClaimOrder{OrderID: e.OrderID, ClaimID: claimID}
+	case event.ClaimRedeemed:
+		order := stored.ClaimOrder{OrderID: e.OrderID, ClaimID: claimID}
 		return db.Clauses(clause.OnConflict{DoNothing: true}).Create(&order).Error
-	case models.EventClaimReopened:
-		order := models.ClaimOrder{OrderID: e.OrderID, ClaimID: claimID, Reopened: new(1)}
+	case event.ClaimReopened:
+		order := stored.ClaimOrder{OrderID: e.OrderID, ClaimID: claimID, Reopened: new(1)}
 		if err := db.Save(&order).Error; err != nil {
 			return err
 		}
-	case models.EventClaimExtended:
+	case event.ClaimExtended:
 		if e.ExtendKey != "" {
-			extension := models.HoldExtension{ClaimID: claimID, KeyDigest: e.ExtendKey}
+			extension := stored.HoldExtension{ClaimID: claimID, KeyDigest: e.ExtendKey}
 			if err := db.Clauses(clause.OnConflict{DoNothing: true}).Create(&extension).Error; err != nil {
 				return err
 			}
@@ -76,20 +78,20 @@ func putDecided(db *gorm.DB, e *models.Event, claimID string) error {
 	if e.ExpiresAt == nil {
 		return nil
 	}
-	return db.Save(&models.HoldDue{ClaimID: claimID, DueMs: e.ExpiresAt.UnixMilli()}).Error
+	return db.Save(&stored.HoldDue{ClaimID: claimID, DueMs: e.ExpiresAt.UnixMilli()}).Error
 }
 
 // UndoBeside reverts putDecided. A row of hold_dues may stay: the
 // expirer checks the claim.
-func UndoBeside(db *gorm.DB, e *models.Event) error {
-	order := models.ClaimOrder{OrderID: e.OrderID, ClaimID: e.ClaimID}
+func UndoBeside(db *gorm.DB, e *event.Event) error {
+	order := stored.ClaimOrder{OrderID: e.OrderID, ClaimID: e.ClaimID}
 	switch e.Type {
-	case models.EventClaimRedeemed:
+	case event.ClaimRedeemed:
 		return db.Delete(&order).Error
-	case models.EventClaimReopened:
+	case event.ClaimReopened:
 		return db.Save(&order).Error
-	case models.EventClaimExtended:
-		return db.Delete(&models.HoldExtension{ClaimID: e.ClaimID, KeyDigest: e.ExtendKey}).Error
+	case event.ClaimExtended:
+		return db.Delete(&stored.HoldExtension{ClaimID: e.ClaimID, KeyDigest: e.ExtendKey}).Error
 	default:
 		return nil
 	}
@@ -97,13 +99,13 @@ func UndoBeside(db *gorm.DB, e *models.Event) error {
 
 // StatusAfter is the status of a claim after
 // decision e, and the order of a redeemed one.
-func StatusAfter(e *models.Event) (status models.ClaimStatus, orderID string) {
+func StatusAfter(e *event.Event) (status models.ClaimStatus, orderID string) {
 	switch {
-	case e.Type == models.EventClaimRedeemed:
+	case e.Type == event.ClaimRedeemed:
 		return models.ClaimRedeemed, e.OrderID
-	case e.Type == models.EventClaimReleased && e.Reason == models.ReasonExpired:
+	case e.Type == event.ClaimReleased && e.Reason == models.ReasonExpired:
 		return models.ClaimExpired, ""
-	case e.Type == models.EventClaimReleased:
+	case e.Type == event.ClaimReleased:
 		return models.ClaimReleased, ""
 	}
 	return models.ClaimClaimed, ""

@@ -8,7 +8,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
-	"dibs/models"
+	"dibs/models/event"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
@@ -61,7 +61,7 @@ type Config struct {
 	// Applied gets the new offsets after each commit,
 	// and a partition's offset when its turn starts. It
 	// is called from any goroutine, and must not block.
-	Applied func(offsets map[int]models.Offset)
+	Applied func(offsets map[int]event.Offset)
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
@@ -74,7 +74,7 @@ func (c Config) WithDefaults() Config {
 	c.FlushSize = cmp.Or(c.FlushSize, DefaultFlushSize)
 	c.FlushInterval = cmp.Or(c.FlushInterval, DefaultFlushInterval)
 	if c.Applied == nil {
-		c.Applied = func(map[int]models.Offset) {}
+		c.Applied = func(map[int]event.Offset) {}
 	}
 	return c
 }

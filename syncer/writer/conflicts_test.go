@@ -13,6 +13,7 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/parking"
 	"dibs/syncer/writer"
 )
@@ -32,7 +33,7 @@ func fileStore(t *testing.T, lots ...string) *gorm.DB {
 	return db
 }
 
-func ofShard(n int, seq int64) models.Event {
+func ofShard(n int, seq int64) event.Event {
 	e := syncertest.ClaimsOf("c", seq, 1)[0]
 	e.Shard = n
 	return e
@@ -53,11 +54,11 @@ func claimsIn(t *testing.T, db *gorm.DB) (n int) {
 
 func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(e *models.Event){
-		"user":     func(e *models.Event) { e.UserID = "another" },
-		"quantity": func(e *models.Event) { e.Quantity++ },
-		"shard":    func(e *models.Event) { e.Shard = 2 },
-		"campaign": func(e *models.Event) { e.CampaignID = "d" },
+	for name, change := range map[string]func(e *event.Event){
+		"user":     func(e *event.Event) { e.UserID = "another" },
+		"quantity": func(e *event.Event) { e.Quantity++ },
+		"shard":    func(e *event.Event) { e.Shard = 2 },
+		"campaign": func(e *event.Event) { e.CampaignID = "d" },
 	} {
 		first := ofShard(1, 1)
 		second := first
@@ -67,7 +68,7 @@ func TestConflicts_AnIDIsOneClaims(t *testing.T) {
 				t.Parallel()
 				db := fileStore(t, "c", "c#1", "c#2", "d", "d#1")
 				w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: size, FlushInterval: 5 * time.Second})
-				for some := range slices.Chunk([]models.Event{first, second}, size) {
+				for some := range slices.Chunk([]event.Event{first, second}, size) {
 					require.NoError(t, syncertest.SubmitAll(t.Context(), w, some))
 				}
 				require.Contains(t, parkedReason(t, db), "a different claim has this id")
@@ -102,7 +103,7 @@ func TestConflicts_APacketIsOneClaims(t *testing.T) {
 			w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 2, FlushInterval: 50 * time.Millisecond})
 			seq := int64(0)
 			for _, amounts := range one.claims {
-				var events []models.Event
+				var events []event.Event
 				for _, amount := range amounts {
 					seq++
 					e := syncertest.ClaimsOf("c", seq, 1)[0]
@@ -134,10 +135,10 @@ func TestReadParked_CountsWhatHoldsItsUnits(t *testing.T) {
 	discarded := ofShard(1, 3)
 	otherLot := ofShard(2, 4)
 	lone := ofShard(1, 5)
-	for _, e := range []models.Event{written, seqTaken, twice, twiceAgain, discarded, otherLot, lone} {
+	for _, e := range []event.Event{written, seqTaken, twice, twiceAgain, discarded, otherLot, lone} {
 		payload, err := json.Marshal(e)
 		require.NoError(t, err)
-		row := parking.Row(&models.RawEvent{Event: e, Payload: payload}, "a test")
+		row := parking.Row(&event.Raw{Event: e, Payload: payload}, "a test")
 		require.NoError(t, parking.Put(db, &row, sqlstore.Now()))
 	}
 	require.NoError(t, db.Exec("UPDATE parked_events SET discarded_at = ? WHERE id = ?", time.Now(), discarded.ID).Error)
@@ -154,7 +155,7 @@ func TestReadParked_CountsWhatHoldsItsUnits(t *testing.T) {
 	require.True(t, isWritten[written.ID])
 	require.False(t, counts[written.ID])
 	units := int64(0)
-	for _, e := range []models.Event{seqTaken, twice, twiceAgain, lone} {
+	for _, e := range []event.Event{seqTaken, twice, twiceAgain, lone} {
 		require.True(t, counts[e.ID])
 		units += e.Quantity
 	}

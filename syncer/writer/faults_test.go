@@ -16,7 +16,8 @@ import (
 	"dibs/internal/sqlstore"
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
-	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/writer"
 
 	"github.com/go-sql-driver/mysql"
@@ -34,12 +35,12 @@ func TestWriter_ParksBadRowsAndWritesTheirNeighbours(t *testing.T) {
 		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 1000, FlushInterval: 50 * time.Millisecond, Registerer: reg})
 		events := syncertest.ClaimsOf("c", 1, 300)
 		var bad []string
-		for i, spoil := range map[int]func(e *models.Event){
-			0:   func(e *models.Event) { e.UserID = strings.Repeat("ü", 129) },
-			7:   func(e *models.Event) { e.Quantity = -1 },
-			150: func(e *models.Event) { e.Seq = 0 },
-			151: func(e *models.Event) { e.Key = strings.Repeat("k", 65) },
-			299: func(e *models.Event) { e.PacketID = strings.Repeat("p", 65) },
+		for i, spoil := range map[int]func(e *event.Event){
+			0:   func(e *event.Event) { e.UserID = strings.Repeat("ü", 129) },
+			7:   func(e *event.Event) { e.Quantity = -1 },
+			150: func(e *event.Event) { e.Seq = 0 },
+			151: func(e *event.Event) { e.Key = strings.Repeat("k", 65) },
+			299: func(e *event.Event) { e.PacketID = strings.Repeat("p", 65) },
 		} {
 			spoil(&events[i])
 			bad = append(bad, events[i].ID)
@@ -47,10 +48,10 @@ func TestWriter_ParksBadRowsAndWritesTheirNeighbours(t *testing.T) {
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
 		slices.Sort(bad)
 		require.Equal(t, bad, syncertest.ParkedIDs(t, db))
-		good := slices.DeleteFunc(slices.Clone(events), func(e models.Event) bool { return slices.Contains(bad, e.ID) })
+		good := slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool { return slices.Contains(bad, e.ID) })
 		syncertest.RequireBooks(t, db, "c", good)
 
-		var parked models.ParkedEvent
+		var parked stored.ParkedEvent
 		require.NoError(t, db.Where("id = ?", events[7].ID).First(&parked).Error)
 		require.Contains(t, string(parked.Payload), events[7].ID)
 		require.Equal(t, "c", parked.LotID)
@@ -70,9 +71,9 @@ dibs_claims_written_total %d
 		require.NoError(t, syncertest.Submit(t.Context(), w, e))
 		turn, _, err := w.Begin(t.Context(), 0)
 		require.NoError(t, err)
-		require.NoError(t, w.Add(&models.StreamRead{
-			Turn: turn, Upto: models.Offset{EntryID: "44-0", Read: 44},
-			Events: []models.RawEvent{{Payload: []byte("?"), Unreadable: "no JSON"}},
+		require.NoError(t, w.Add(&event.Read{
+			Turn: turn, Upto: event.Offset{EntryID: "44-0", Read: 44},
+			Events: []event.Raw{{Payload: []byte("?"), Unreadable: "no JSON"}},
 		}))
 		require.Eventually(t, func() bool { return len(syncertest.ParkedIDs(t, db)) == len(bad)+2 }, time.Minute, time.Millisecond)
 	})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
-	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 
@@ -31,7 +31,7 @@ type feed struct {
 	w         *writer.Writer
 	partition int
 	turn      int64
-	at        models.Offset
+	at        event.Offset
 }
 
 func newFeed(t testing.TB, db *gorm.DB, w *writer.Writer, partition int) *feed {
@@ -48,10 +48,10 @@ func (f *feed) begin() {
 	require.NoError(f.t, err)
 }
 
-func (f *feed) add(events ...models.Event) error {
-	read := &models.StreamRead{Partition: f.partition, Turn: f.turn}
+func (f *feed) add(events ...event.Event) error {
+	read := &event.Read{Partition: f.partition, Turn: f.turn}
 	for _, e := range events {
-		read.Events = append(read.Events, models.RawEvent{Event: e, Payload: []byte(`{"id":"` + e.ID + `"}`)})
+		read.Events = append(read.Events, event.Raw{Event: e, Payload: []byte(`{"id":"` + e.ID + `"}`)})
 	}
 	f.at.Read += int64(len(events))
 	f.at.EntryID = fmt.Sprint(f.at.Read, "-0")
@@ -70,13 +70,13 @@ func (f *feed) isApplied() bool {
 	return err == nil && offsets[f.partition] == f.at
 }
 
-func (f *feed) send(events ...models.Event) {
+func (f *feed) send(events ...event.Event) {
 	f.t.Helper()
 	require.NoError(f.t, f.add(events...))
 	f.applied()
 }
 
-func singlesOf(mode string, first, n int64) []models.Event {
+func singlesOf(mode string, first, n int64) []event.Event {
 	events := syncertest.ClaimsOf("c", first, n)
 	for i := range events {
 		events[i].Mode = mode

@@ -11,7 +11,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/tracing"
-	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/adder"
 	"dibs/syncer/apply"
 	"dibs/syncer/offset"
@@ -81,7 +81,7 @@ func (w *Writer) applyAll(ctx context.Context, b *apply.Batch) error {
 }
 
 func (w *Writer) announce(streams []adder.Taken) {
-	offsets := make(map[int]models.Offset, len(streams))
+	offsets := make(map[int]event.Offset, len(streams))
 	for i := range streams {
 		offsets[streams[i].Partition] = streams[i].Upto
 	}
@@ -163,7 +163,7 @@ func (w *Writer) pause(ctx context.Context, d time.Duration) error {
 
 // WriteEvents applies events that are in no stream, as a flush does.
 // Known rows stay as they are, and what MySQL refuses is parked.
-func (w *Writer) WriteEvents(ctx context.Context, events ...models.Event) error {
+func (w *Writer) WriteEvents(ctx context.Context, events ...event.Event) error {
 	b, err := apply.Of(events...)
 	if err != nil {
 		return err

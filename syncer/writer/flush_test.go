@@ -9,7 +9,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/internal/testenv"
-	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/offset"
 	"dibs/syncer/writer"
 
@@ -92,7 +92,7 @@ func TestWriter_FlushesLessOftenWhileThereAreManyCampaigns(t *testing.T) {
 		campaigns int
 		wait      time.Duration
 	}{{20, 50 * time.Millisecond}, {150, 100 * time.Millisecond}, {1, 500 * time.Millisecond}, {1, 50 * time.Millisecond}} {
-		var events []models.Event
+		var events []event.Event
 		for i := range one.campaigns {
 			events = append(events, syncertest.ClaimsOf(fmt.Sprint("c", i), int64(n+1), 1)...)
 		}
@@ -114,16 +114,16 @@ func TestWriter_FlushesAtOnceWhatAnswersWaitFor(t *testing.T) {
 	t.Parallel()
 	syncertest.OnEachStore(t, func(t *testing.T, db *gorm.DB) {
 		syncertest.AddCampaign(t, db, "c", 100)
-		told := make(chan map[int]models.Offset, 100)
+		told := make(chan map[int]event.Offset, 100)
 		w := syncertest.StartWriter(t, writer.Config{
-			DB: db, FlushInterval: time.Minute, Applied: func(offsets map[int]models.Offset) { told <- offsets },
+			DB: db, FlushInterval: time.Minute, Applied: func(offsets map[int]event.Offset) { told <- offsets },
 		})
 		f := newFeed(t, db, w, 0)
-		events := singlesOf(models.ModeMySQL, 1, 3)
+		events := singlesOf(event.ModeMySQL, 1, 3)
 		began := time.Now()
 		for i := range events {
 			require.NoError(t, f.add(events[i]))
-			require.Equal(t, map[int]models.Offset{0: f.at}, <-told)
+			require.Equal(t, map[int]event.Offset{0: f.at}, <-told)
 		}
 		require.GreaterOrEqual(t, time.Since(began), 2*writer.AwaitedApart)
 		syncertest.RequireBooks(t, db, "c", events)

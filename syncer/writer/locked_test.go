@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"dibs/internal/syncertest"
-	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/writer"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,10 +59,10 @@ func TestLocked_TheClaimsAreWrittenAndTheCountersFollow(t *testing.T) {
 	w := startTuned(t, writer.Config{DB: db, FlushInterval: time.Millisecond, Registerer: reg}, writer.Tuning{})
 	f := newFeed(t, db, w, 0)
 	free := lockRow(t, db, "locked")
-	all := make(map[string][]models.Event)
+	all := make(map[string][]event.Event)
 	round := func() (longest time.Duration) {
 		for n := range 4 {
-			var events []models.Event
+			var events []event.Event
 			for _, id := range ids {
 				some := syncertest.ClaimsOf(id, int64(len(all[id])+1), 10)
 				all[id] = append(all[id], some...)

@@ -12,6 +12,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/writer"
 )
 
@@ -25,9 +26,9 @@ func sharded(t *testing.T, db *gorm.DB) {
 
 // half is half of a move: a shard debited
 // units for a peer, or was credited with them.
-func half(kind models.EventType, move string, shard, peer int, units int64) models.Event {
-	e := models.Event{
-		V: models.EventVersion, Type: kind, ID: move, CampaignID: "c", Shard: shard, Peer: peer, Move: move, Quantity: units, Epoch: 1,
+func half(kind event.Type, move string, shard, peer int, units int64) event.Event {
+	e := event.Event{
+		V: event.Version, Type: kind, ID: move, CampaignID: "c", Shard: shard, Peer: peer, Move: move, Quantity: units, Epoch: 1,
 		At: models.NewTime(time.Now()),
 	}
 	if kind == credited {
@@ -36,7 +37,7 @@ func half(kind models.EventType, move string, shard, peer int, units int64) mode
 	return e
 }
 
-const debited, credited = models.EventUnitsDebited, models.EventUnitsCredited
+const debited, credited = event.UnitsDebited, event.UnitsCredited
 
 // figures are the total, claims and residency of each shard, and the moves.
 func figures(t *testing.T, db *gorm.DB) (all []string) {
@@ -68,7 +69,7 @@ func TestMoves_AreRowsAndCountOnce(t *testing.T) {
 		w := syncertest.StartWriter(t, writer.Config{DB: db, FlushSize: 100, FlushInterval: 10 * time.Millisecond})
 		claim := ofShard(1, 1)
 		claim.Quantity = 3
-		events := []models.Event{claim, half(debited, "m1", 1, 2, 10), half(debited, "m2", 2, 0, 7)}
+		events := []event.Event{claim, half(debited, "m1", 1, 2, 10), half(debited, "m2", 2, 0, 7)}
 		require.NoError(t, syncertest.SubmitAll(t.Context(), w, events))
 		require.Equal(t, []string{
 			"40 units, 3 claimed, none", "43 units, 0 claimed, none",
@@ -111,7 +112,7 @@ func TestMoves_ACreditProvesItsDebit(t *testing.T) {
 // end it has all units, each once.
 func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 	t.Parallel()
-	streams := [][]models.Event{
+	streams := [][]event.Event{
 		{half(credited, "m1", 1, 2, 50), half(debited, "m2", 1, 2, 80), half(credited, "m3", 1, 2, 75)},
 		{half(debited, "m1", 2, 1, 50), half(credited, "m2", 2, 1, 80), half(debited, "m3", 2, 1, 75)},
 	}
@@ -125,7 +126,7 @@ func TestMoves_InAnyOrderNoUnitIsMade(t *testing.T) {
 				w, err := writer.New(writer.Config{DB: db, FlushInterval: 10 * time.Millisecond, Logger: syncertest.Quiet()})
 				require.NoError(t, err)
 				next := [2]int{}
-				var read []models.Event
+				var read []event.Event
 				for _, stream := range order {
 					read = append(read, streams[stream][next[stream]])
 					next[stream]++

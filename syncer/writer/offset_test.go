@@ -9,6 +9,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/adder"
 	"dibs/syncer/writer"
 
@@ -150,12 +151,12 @@ func TestOffset_ARestoredMySQLKeepsTheLaterCampaignOfAnID(t *testing.T) {
 		w := syncertest.StartWriter(t, writer.Config{DB: db, Partitions: 2, FlushInterval: time.Millisecond})
 		shards := []*feed{newFeed(t, db, w, 0), newFeed(t, db, w, 1)}
 		start := time.Now().UTC().Truncate(time.Millisecond)
-		of := func(shard int, at time.Duration, d *models.Definition) models.Event {
-			e := models.Event{
-				V: 1, Type: models.EventCampaignDeleted, ID: uuid.NewString(), CampaignID: "c", Shard: shard, At: models.NewTime(start.Add(at)),
+		of := func(shard int, at time.Duration, d *models.Definition) event.Event {
+			e := event.Event{
+				V: 1, Type: event.CampaignDeleted, ID: uuid.NewString(), CampaignID: "c", Shard: shard, At: models.NewTime(start.Add(at)),
 			}
 			if d != nil {
-				e.Type = models.EventCampaignChanged
+				e.Type = event.CampaignChanged
 				e.Version = d.Version
 				e.Definition = d
 			}
@@ -171,12 +172,12 @@ func TestOffset_ARestoredMySQLKeepsTheLaterCampaignOfAnID(t *testing.T) {
 		later := define("later", 1, 2*time.Second)
 		shards[0].send(of(1, 0, before), of(1, time.Second, nil), of(1, 3*time.Second, later))
 		loaded := of(2, 0, before)
-		loaded.Type, loaded.Epoch = models.EventLotLoaded, 7
+		loaded.Type, loaded.Epoch = event.LotLoaded, 7
 		moved := of(2, 0, nil)
-		moved.Type, moved.Move, moved.Quantity, moved.MadeMs = models.EventUnitsDebited, "m", 1, before.CreatedAt.UnixMilli()
+		moved.Type, moved.Move, moved.Quantity, moved.MadeMs = event.UnitsDebited, "m", 1, before.CreatedAt.UnixMilli()
 		paused := of(2, 0, nil)
-		paused.Type, paused.PauseID, paused.MadeMs = models.EventCampaignPaused, "p", before.CreatedAt.UnixMilli()
-		for _, e := range []models.Event{
+		paused.Type, paused.PauseID, paused.MadeMs = event.CampaignPaused, "p", before.CreatedAt.UnixMilli()
+		for _, e := range []event.Event{
 			of(2, 0, before), loaded, moved, paused, of(2, time.Second, nil), of(2, 3*time.Second, later),
 		} {
 			shards[1].send(e)
@@ -201,10 +202,10 @@ func TestOffset_ARestoredMySQLDealsOutWhatWasDealt(t *testing.T) {
 				w := syncertest.StartWriter(t, writer.Config{DB: db, FlushInterval: time.Millisecond})
 				stream := newFeed(t, db, w, 0)
 				made := time.Now().UTC().Truncate(time.Millisecond)
-				var events []models.Event
+				var events []event.Event
 				for version, total := range []int64{4, 6} {
-					events = append(events, models.Event{
-						V: 1, Type: models.EventCampaignChanged, ID: uuid.NewString(), CampaignID: "c", Shard: 1,
+					events = append(events, event.Event{
+						V: 1, Type: event.CampaignChanged, ID: uuid.NewString(), CampaignID: "c", Shard: 1,
 						At: models.NewTime(made), Version: int64(version + 1), Definition: &models.Definition{
 							Kind: models.KindCoupon, Status: models.StatusOpen, Shards: 2, TimeZone: "UTC",
 							Version: int64(version + 1), Changes: 1, CreatedAt: made, Total: total,

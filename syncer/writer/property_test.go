@@ -26,6 +26,8 @@ import (
 	"dibs/internal/testenv"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/event"
+	"dibs/models/stored"
 	"dibs/syncer/campaigns"
 	"dibs/syncer/offset"
 	"dibs/syncer/tables"
@@ -46,7 +48,7 @@ type world struct {
 	through *gorm.DB     // db as processes reach it
 	isDeaf  *atomic.Bool // see deaf
 
-	ever    map[string]models.Event // all that was ever in the stream, by id
+	ever    map[string]event.Event // all that was ever in the stream, by id
 	seqs    map[string]int64
 	dumps   []syncertest.Dump
 	running []*process
@@ -116,7 +118,7 @@ func (w *world) bury() {
 	}
 }
 
-func (w *world) append(id string, e models.Event) {
+func (w *world) append(id string, e event.Event) {
 	payload, err := json.Marshal(&e)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.rdb.XAdd(w.ctx, &redis.XAddArgs{Stream: lua.StreamKey(0), ID: id, Values: []any{
@@ -126,13 +128,13 @@ func (w *world) append(id string, e models.Event) {
 
 // event draws an event, mostly a claim.
 // The ids of the campaigns differ by case.
-func (w *world) event() models.Event {
+func (w *world) event() event.Event {
 	campaign := rapid.SampledFrom([]string{"a", "a", "A", "unknown"}).Draw(w.t, "campaign")
 	w.seqs[campaign]++
 	e := syncertest.ClaimsOf(campaign, w.seqs[campaign], 1)[0]
 	switch rapid.IntRange(0, 9).Draw(w.t, "kind") {
 	case 0:
-		e.Type = rapid.SampledFrom([]models.EventType{models.EventCampaignLowStock, "from.the.future"}).Draw(w.t, "no claim")
+		e.Type = rapid.SampledFrom([]event.Type{event.CampaignLowStock, "from.the.future"}).Draw(w.t, "no claim")
 	case 1:
 		e.UserID = badUser
 	}
@@ -187,7 +189,7 @@ func (w *world) restoreTo(at int) {
 func (w *world) lose() {
 	w.isLossy = true
 	lost := rapid.IntRange(1, 12).Draw(w.t, "lost")
-	var others []models.Event
+	var others []event.Event
 	for range rapid.IntRange(0, lost).Draw(w.t, "replaced") {
 		others = append(others, w.event())
 	}
@@ -241,24 +243,24 @@ func (w *world) decideTwice() {
 }
 
 func (w *world) decideOf(which int, redeems bool) {
-	var rows []models.ClaimRow
+	var rows []stored.ClaimRow
 	require.NoError(w.t, w.db.Where("campaign_id IN ?", []string{"a", "A"}).Order("id").Find(&rows).Error)
 	if len(rows) == 0 {
 		return
 	}
 	row := &rows[which%len(rows)]
-	e := models.Event{
+	e := event.Event{
 		CampaignID: row.CampaignID, UserID: row.UserID, Quantity: row.Quantity, Seq: row.Seq, ClaimID: row.ID, Decision: row.DecisionsMade() + 1,
-		ClaimedAt: new(models.NewTime(row.ClaimedAt)), Type: models.EventClaimReleased,
+		ClaimedAt: new(models.NewTime(row.ClaimedAt)), Type: event.ClaimReleased,
 	}
-	kind := models.OutboxRelease
+	kind := stored.OutboxRelease
 	switch {
 	case row.Status == models.ClaimRedeemed:
-		e.Type, e.OrderID, kind = models.EventClaimReopened, *row.OrderID, models.OutboxEvent
+		e.Type, e.OrderID, kind = event.ClaimReopened, *row.OrderID, stored.OutboxEvent
 	case row.Status != models.ClaimClaimed:
 		return
 	case redeems:
-		e.Type, e.OrderID, kind = models.EventClaimRedeemed, uuid.NewString(), models.OutboxEvent
+		e.Type, e.OrderID, kind = event.ClaimRedeemed, uuid.NewString(), stored.OutboxEvent
 	}
 	out, err := campaigns.NewOutboxRow(kind, &e)
 	require.NoError(w.t, err)
@@ -272,7 +274,7 @@ func (w *world) decideOf(which int, redeems bool) {
 			if err != nil {
 				return err
 			}
-			return campaigns.PutOutbox(w.ctx, tx, []models.OutboxRow{out})
+			return campaigns.PutOutbox(w.ctx, tx, []stored.OutboxRow{out})
 		})
 	})
 	if !errors.Is(err, errTooLate) {
@@ -284,21 +286,21 @@ func (w *world) decideOf(which int, redeems bool) {
 var errTooLate = errors.New("another decision came first")
 
 func (w *world) relay() {
-	var rows []models.OutboxRow
+	var rows []stored.OutboxRow
 	require.NoError(w.t, w.db.Order("id").Find(&rows).Error)
 	told := make(map[string]bool)
 	for _, e := range w.entries() {
 		told[e.ID] = true
 	}
 	for i := range rows {
-		if e, err := models.DecodeEvent(rows[i].Payload); !told[rows[i].ID] {
+		if e, err := event.Decode(rows[i].Payload); !told[rows[i].ID] {
 			require.NoError(w.t, err)
 			w.append("*", e)
 		}
 	}
 }
 
-func (w *world) entries() (all []models.Event) {
+func (w *world) entries() (all []event.Event) {
 	entries, err := w.rdb.XRange(w.ctx, lua.StreamKey(0), "-", "+").Result()
 	require.NoError(w.t, err)
 	for _, entry := range entries {
@@ -315,8 +317,8 @@ func (w *world) define() {
 	var d models.Definition
 	require.NoError(w.t, w.db.Where("campaign_id = ?", id).Take(&d).Error)
 	d.Total = 1000
-	w.append("*", models.Event{
-		V: 1, Type: models.EventCampaignChanged, ID: uuid.NewString(), CampaignID: id, At: models.NewTime(time.Now()), Version: d.Version, Definition: &d,
+	w.append("*", event.Event{
+		V: 1, Type: event.CampaignChanged, ID: uuid.NewString(), CampaignID: id, At: models.NewTime(time.Now()), Version: d.Version, Definition: &d,
 	})
 }
 
@@ -371,7 +373,7 @@ func (w *world) rest() {
 }
 
 func (w *world) check() {
-	var rows []models.ClaimRow
+	var rows []stored.ClaimRow
 	require.NoError(w.t, w.db.Find(&rows).Error)
 	has := make(map[string]bool)
 	units := make(map[string]int64)
@@ -396,7 +398,7 @@ func (w *world) check() {
 	for _, e := range w.entries() {
 		isBad := e.CampaignID == "unknown" || e.UserID == badUser && w.isMySQL
 		switch {
-		case e.Type != models.EventClaimAccepted:
+		case e.Type != event.ClaimAccepted:
 		case isBad && !parked[e.ID]:
 			w.t.Fatalf("a bad row is not parked: %+v", e)
 		case !isBad && !has[e.ID]:
@@ -416,25 +418,25 @@ func (w *world) check() {
 // checkDecisions compares the outcomes of claims with the stream. Of
 // decisions with one number the first counts, or the one that MySQL had
 // applied before Redis lost entries.
-func (w *world) checkDecisions(rows []models.ClaimRow) {
-	last := make(map[string]models.Event)
+func (w *world) checkDecisions(rows []stored.ClaimRow) {
+	last := make(map[string]event.Event)
 	booked := make(map[string]bool)
 	newest := make(map[string]int64)
 	orders := make(map[string]bool) // whether it was reopened
 	for _, e := range w.entries() {
 		switch {
-		case e.Type == models.EventCampaignChanged:
+		case e.Type == event.CampaignChanged:
 			newest[e.CampaignID] = max(newest[e.CampaignID], e.Version)
 		case e.IsDecision() && e.Decision > last[e.ClaimID].Decision && follows(last[e.ClaimID], e):
 			last[e.ClaimID] = e
 			booked[e.ID] = true
 			if e.OrderID != "" {
-				orders[e.OrderID] = e.Type == models.EventClaimReopened
+				orders[e.OrderID] = e.Type == event.ClaimReopened
 			}
 		}
 	}
-	statuses := map[models.EventType]models.ClaimStatus{
-		models.EventClaimRedeemed: models.ClaimRedeemed, models.EventClaimReleased: models.ClaimReleased, models.EventClaimReopened: models.ClaimClaimed,
+	statuses := map[event.Type]models.ClaimStatus{
+		event.ClaimRedeemed: models.ClaimRedeemed, event.ClaimReleased: models.ClaimReleased, event.ClaimReopened: models.ClaimClaimed,
 	}
 	is := make(map[string]bool)
 	for i := range rows {
@@ -448,13 +450,13 @@ func (w *world) checkDecisions(rows []models.ClaimRow) {
 		if e.Decision > 0 {
 			require.Equal(w.t, statuses[e.Type], r.Status)
 		}
-		if e.Type == models.EventClaimRedeemed {
+		if e.Type == event.ClaimRedeemed {
 			require.Equal(w.t, e.OrderID, *r.OrderID)
 		}
 	}
 	var ledger []string
 	require.NoError(w.t, w.db.Raw("SELECT id FROM ledger_events").Scan(&ledger).Error)
-	var noted []models.ClaimOrder
+	var noted []stored.ClaimOrder
 	require.NoError(w.t, w.db.Find(&noted).Error)
 	if !w.isLossy {
 		are := make(map[string]bool)
@@ -477,11 +479,11 @@ func (w *world) checkDecisions(rows []models.ClaimRow) {
 	}
 }
 
-func follows(was, e models.Event) bool {
-	if e.Type == models.EventClaimReopened {
-		return was.Type == models.EventClaimRedeemed && was.OrderID == e.OrderID
+func follows(was, e event.Event) bool {
+	if e.Type == event.ClaimReopened {
+		return was.Type == event.ClaimRedeemed && was.OrderID == e.OrderID
 	}
-	return was.Type == "" || was.Type == models.EventClaimReopened
+	return was.Type == "" || was.Type == event.ClaimReopened
 }
 
 func (w *world) clear() {
@@ -509,7 +511,7 @@ func TestProperty_MySQLIsTheFoldOfTheStream(t *testing.T) {
 		}
 		property := func(rt *rapid.T) {
 			w := &world{t: rt, ctx: t.Context(), rdb: rdb, db: db, through: through, isDeaf: isDeaf, isMySQL: isMySQL,
-				ever: map[string]models.Event{}, seqs: map[string]int64{}}
+				ever: map[string]event.Event{}, seqs: map[string]int64{}}
 			defer w.clear()
 			for _, id := range []string{"a", "A"} {
 				syncertest.AddCampaign(t, db, id, 1000)

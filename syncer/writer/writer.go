@@ -11,7 +11,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
-	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/adder"
 	"dibs/syncer/apply"
 	"dibs/syncer/offset"
@@ -81,7 +81,7 @@ func (w *Writer) start() {
 
 // Begin starts the next turn of a partition's reader, which reads from
 // offset at. Errors: ErrClosed, and those of the database.
-func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at models.Offset, err error) {
+func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at event.Offset, err error) {
 	if w.isClosing() {
 		return 0, at, ErrClosed
 	}
@@ -91,7 +91,7 @@ func (w *Writer) Begin(ctx context.Context, partition int) (turn int64, at model
 	}
 	// the process that committed it may have died before it announced it
 	if !at.IsStart() {
-		w.cfg.Applied(map[int]models.Offset{partition: at})
+		w.cfg.Applied(map[int]event.Offset{partition: at})
 	}
 	return w.adder.Begin(partition, at), at, nil
 }
@@ -104,16 +104,16 @@ func (w *Writer) Free(ctx context.Context, partition int, turn int64) (int, erro
 
 // Add adds a read that follows the last one, and
 // retains its payloads. Errors: adder.ErrTurn.
-func (w *Writer) Add(read *models.StreamRead) error { return w.adder.Add(read) }
+func (w *Writer) Add(read *event.Read) error { return w.adder.Add(read) }
 
 // Positions returns recent offsets of a stream,
 // newest first. Redis may have lost some.
-func (w *Writer) Positions(ctx context.Context, partition int) ([]models.Offset, error) {
+func (w *Writer) Positions(ctx context.Context, partition int) ([]event.Offset, error) {
 	return offset.Positions(ctx, w.cfg.DB, partition)
 }
 
 // Move is offset.Move.
-func (w *Writer) Move(ctx context.Context, partition int, from, to models.Offset) (moved bool, err error) {
+func (w *Writer) Move(ctx context.Context, partition int, from, to event.Offset) (moved bool, err error) {
 	return offset.Move(ctx, w.cfg.DB, w.clock.Now(), partition, from, to, func(*gorm.DB) error { return nil })
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"dibs/internal/syncertest"
 	"dibs/models"
+	"dibs/models/event"
 	"dibs/syncer/writer"
 
 	"github.com/google/uuid"
@@ -30,7 +31,7 @@ func TestWriter_AChangeThatIsCommittedMeanwhileIsNotTold(t *testing.T) {
 	f := newFeed(t, db, w, 0)
 	told := func(version int64) (untold, redisTotal int64) {
 		t.Helper()
-		f.send(models.Event{V: 1, Type: models.EventCampaignChanged, ID: uuid.NewString(), CampaignID: "c", Version: version, At: models.NewTime(time.Now())})
+		f.send(event.Event{V: 1, Type: event.CampaignChanged, ID: uuid.NewString(), CampaignID: "c", Version: version, At: models.NewTime(time.Now())})
 		require.NoError(t, db.Raw("SELECT COALESCE(untold, 0), redis_total FROM lots WHERE id = 'c'").Row().Scan(&untold, &redisTotal))
 		return untold, redisTotal
 	}

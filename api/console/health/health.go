@@ -18,6 +18,7 @@ import (
 	"dibs/internal/softstate"
 	"dibs/lua"
 	"dibs/models"
+	"dibs/models/stored"
 )
 
 // Report is the dependencies' answers.
@@ -26,7 +27,7 @@ type Report struct {
 	MySQL     Asked[Pool]
 	Leader    Asked[string]
 	Processes Asked[[]softstate.Process]
-	Books     Asked[models.Trouble]
+	Books     Asked[stored.Trouble]
 	Parked    Asked[map[string]int64] // messages by group
 	Streams   []Stream
 }
@@ -79,7 +80,7 @@ type Redis interface {
 type Sources struct {
 	Redis  Redis
 	MySQL  func(ctx context.Context) (Pool, error)
-	Books  func(ctx context.Context) (models.Trouble, error)
+	Books  func(ctx context.Context) (stored.Trouble, error)
 	Parked func(ctx context.Context) (map[string]int64, error) // messages by group
 }
 

@@ -1,4 +1,4 @@
-package models
+package event
 
 import (
 	"encoding/json"
@@ -11,12 +11,12 @@ import (
 const plainEvent = `{"v":1,"type":"claim.accepted","id":"01a1fc6d-e406-7215-ad5f-bdaab8462f2c","campaign_id":"spring",` +
 	`"user_id":"ada","quantity":2,"key":"glTDKakoUPbVOd03b0gW7g","seq":17,"epoch":1,"at":"2026-11-21T04:47:02.663Z"}`
 
-// agrees compares scanEvent with encoding/json: what it accepts it must read
+// agrees compares scan with encoding/json: what it accepts it must read
 // the same way.
 func agrees(t *testing.T, payload []byte) (scanned bool) {
 	t.Helper()
 	var quick, slow Event
-	if !scanEvent(payload, &quick) {
+	if !scan(payload, &quick) {
 		return false
 	}
 	require.NoError(t, json.Unmarshal(payload, &slow), "%s", payload)
@@ -46,7 +46,7 @@ func TestWhateverIsNotPlainIsLeftToJSON(t *testing.T) {
 		"empty":            ``,
 		"comma at the end": `{"v":1,}`,
 	} {
-		require.False(t, scanEvent([]byte(payload), &Event{}), name)
+		require.False(t, scan([]byte(payload), &Event{}), name)
 	}
 }
 

@@ -1,9 +1,11 @@
-package models
+package event
+
+import "dibs/models"
 
 // PushedPackets are the packets of one lot that one request added, as in the
 // claim stream.
 type PushedPackets struct {
-	Batch PacketBatchRow `json:"batch"`
+	Batch models.PacketBatchRow `json:"batch"`
 	// the stream has the lot's packets up to this position
 	Upto    int64          `json:"upto"`
 	Packets []PushedPacket `json:"packets"`
@@ -17,11 +19,11 @@ type PushedPacket struct {
 }
 
 func (p *PushedPackets) isValid() bool {
-	if p == nil || p.Batch.FirstPosition < 1 || p.Upto > PacketsMax {
+	if p == nil || p.Batch.FirstPosition < 1 || p.Upto > models.PacketsMax {
 		return false
 	}
 	for _, one := range p.Packets {
-		if one.Position < 1 || one.Position > p.Upto || CheckCampaignID(one.ID) != nil || one.Amount < 0 || one.Amount > AmountMax {
+		if one.Position < 1 || one.Position > p.Upto || models.CheckCampaignID(one.ID) != nil || one.Amount < 0 || one.Amount > models.AmountMax {
 			return false
 		}
 	}

@@ -1,14 +1,18 @@
-package models
+package event
 
-import "time"
+import (
+	"time"
 
-// scanEvent reads the plain form that Dibs writes: one flat object of known
+	"dibs/models"
+)
+
+// scan reads the plain form that Dibs writes: one flat object of known
 // fields, integers, and strings of printable ASCII without escapes. For
 // anything else it returns false and leaves the event to encoding/json. So it
 // needs to know no more of JSON. Nearly all events have this form. Reflection
 // would take a fifth of a consumer's time per claim.
-func scanEvent(payload []byte, e *Event) bool {
-	s := eventScanner{text: string(payload)}
+func scan(payload []byte, e *Event) bool {
+	s := scanner{text: string(payload)}
 	if !s.take('{') {
 		return false
 	}
@@ -24,13 +28,13 @@ func scanEvent(payload []byte, e *Event) bool {
 	}
 }
 
-type eventScanner struct {
+type scanner struct {
 	text string // the event's strings share its memory
 	at   int
 }
 
 // field reads the value of a field; false if it doesn't know the field.
-func (s *eventScanner) field(name string, e *Event) (ok bool) {
+func (s *scanner) field(name string, e *Event) (ok bool) {
 	switch name {
 	case "v":
 		var v int64
@@ -39,7 +43,7 @@ func (s *eventScanner) field(name string, e *Event) (ok bool) {
 	case "type":
 		var t string
 		t, ok = s.string()
-		e.Type = EventType(t)
+		e.Type = Type(t)
 	case "id":
 		e.ID, ok = s.string()
 	case "campaign_id":
@@ -76,12 +80,12 @@ func (s *eventScanner) field(name string, e *Event) (ok bool) {
 	return ok
 }
 
-func (s *eventScanner) resolution(name string, e *Event) (ok bool) {
+func (s *scanner) resolution(name string, e *Event) (ok bool) {
 	switch name {
 	case "claim_id":
 		e.ClaimID, ok = s.string()
 	case "claimed_at":
-		var at Time
+		var at models.Time
 		at, ok = s.time()
 		e.ClaimedAt = &at
 	case "order_id":
@@ -92,7 +96,7 @@ func (s *eventScanner) resolution(name string, e *Event) (ok bool) {
 	return ok
 }
 
-func (s *eventScanner) take(c byte) bool {
+func (s *scanner) take(c byte) bool {
 	if s.at < len(s.text) && s.text[s.at] == c {
 		s.at++
 		return true
@@ -100,7 +104,7 @@ func (s *eventScanner) take(c byte) bool {
 	return false
 }
 
-func (s *eventScanner) string() (string, bool) {
+func (s *scanner) string() (string, bool) {
 	if !s.take('"') {
 		return "", false
 	}
@@ -120,7 +124,7 @@ func (s *eventScanner) string() (string, bool) {
 const integerDigits = 18
 
 // integer reads digits without sign, point or exponent.
-func (s *eventScanner) integer() (int64, bool) {
+func (s *scanner) integer() (int64, bool) {
 	from := s.at
 	n := int64(0)
 	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
@@ -132,14 +136,14 @@ func (s *eventScanner) integer() (int64, bool) {
 }
 
 // time reads exactly TimeLayout.
-func (s *eventScanner) time() (Time, bool) {
+func (s *scanner) time() (models.Time, bool) {
 	text, ok := s.string()
-	if !ok || len(text) != len(TimeLayout) {
-		return Time{}, false
+	if !ok || len(text) != len(models.TimeLayout) {
+		return models.Time{}, false
 	}
 	for i, c := range []byte("dddd-dd-ddTdd:dd:dd.dddZ") {
 		if c == 'd' && (text[i] < '0' || text[i] > '9') || c != 'd' && text[i] != c {
-			return Time{}, false
+			return models.Time{}, false
 		}
 	}
 	number := func(from, to int) (n int) {
@@ -155,9 +159,9 @@ func (s *eventScanner) time() (Time, bool) {
 	minute := number(14, 16)
 	second := number(17, 19)
 	if hour > 23 || minute > 59 || second > 59 {
-		return Time{}, false
+		return models.Time{}, false
 	}
 	t := time.Date(year, month, day, hour, minute, second, number(20, 23)*int(time.Millisecond), time.UTC)
 	// time.Date normalizes a day that the calendar lacks
-	return Time{t}, t.Month() == month && t.Day() == day
+	return models.Time{Time: t}, t.Month() == month && t.Day() == day
 }

@@ -1,4 +1,4 @@
-package models
+package event
 
 // NoEntry is the id before a stream's first entry.
 const NoEntry = "0-0"
@@ -32,10 +32,10 @@ const (
 	PartitionGap        PartitionState = "gap" // MySQL's offset is older than the stream's first entry
 )
 
-// StreamRead is the result of one read of a claim stream.
-type StreamRead struct {
+// Read is the result of one read of a claim stream.
+type Read struct {
 	Partition int
-	Turn      int64      // of the reader, see writer.Begin
-	Events    []RawEvent // one per entry
-	Upto      Offset     // the last entry
+	Turn      int64  // of the reader, see writer.Begin
+	Events    []Raw  // one per entry
+	Upto      Offset // the last entry
 }

@@ -1,25 +1,30 @@
-package models
+package stored
 
-import "time"
+import (
+	"time"
+
+	"dibs/models"
+	"dibs/models/event"
+)
 
 // ClaimRow is a row of claims: one per accepted claim. The claim's id is the
 // key, so a redelivered event finds its row.
 type ClaimRow struct {
-	ID         string      `gorm:"primaryKey" json:"id"`
-	CampaignID string      `json:"campaign_id"`
-	Shard      int         `json:"shard"` // from 1; 0 in a campaign of one shard
-	Seq        int64       `json:"seq"`
-	UserID     string      `json:"user_id"`
-	Quantity   int64       `json:"quantity"`
-	Status     ClaimStatus `json:"status"`
-	KeyDigest  string      `json:"key_digest"` // of the client's idempotency key, see Event.Key
-	Subjects   Subjects    `gorm:"type:varchar(4000)" json:"subjects,omitempty"`
-	Epoch      int64       `json:"epoch"`
-	PacketID   *string     `json:"packet_id"`
-	Amount     *int64      `json:"amount"`
-	OrderID    *string     `json:"order_id"`
-	ClaimedAt  time.Time   `json:"claimed_at"`
-	SyncedAt   time.Time   `json:"synced_at"`
+	ID         string             `gorm:"primaryKey" json:"id"`
+	CampaignID string             `json:"campaign_id"`
+	Shard      int                `json:"shard"` // from 1; 0 in a campaign of one shard
+	Seq        int64              `json:"seq"`
+	UserID     string             `json:"user_id"`
+	Quantity   int64              `json:"quantity"`
+	Status     models.ClaimStatus `json:"status"`
+	KeyDigest  string             `json:"key_digest"` // of the client's idempotency key, see Event.Key
+	Subjects   models.Subjects    `gorm:"type:varchar(4000)" json:"subjects,omitempty"`
+	Epoch      int64              `json:"epoch"`
+	PacketID   *string            `json:"packet_id"`
+	Amount     *int64             `json:"amount"`
+	OrderID    *string            `json:"order_id"`
+	ClaimedAt  time.Time          `json:"claimed_at"`
+	SyncedAt   time.Time          `json:"synced_at"`
 
 	ResolvedAt    *time.Time `json:"resolved_at"` // when it was redeemed, released or expired
 	ReleaseReason string     `json:"release_reason"`
@@ -34,19 +39,19 @@ const ClaimIdentity = "id, campaign_id, shard, seq, user_id, quantity"
 
 // IsOf reports whether the claim is that of an
 // event. A repair may have changed its seq.
-func (r *ClaimRow) IsOf(e *Event) bool {
+func (r *ClaimRow) IsOf(e *event.Event) bool {
 	return r.ID == e.ID && r.CampaignID == e.CampaignID && r.Shard == e.Shard && r.UserID == e.UserID && r.Quantity == e.Quantity
 }
 
 // LotID is the id of the claim's lot: its shard or its campaign.
-func (r *ClaimRow) LotID() string { return ShardID(r.CampaignID, r.Shard) }
+func (r *ClaimRow) LotID() string { return models.ShardID(r.CampaignID, r.Shard) }
 
 // Claim returns the row for the API. currency and holdForMs are the
 // campaign's.
-func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
-	c := Claim{
+func (r *ClaimRow) Claim(currency string, holdForMs int64) models.Claim {
+	c := models.Claim{
 		ID: r.ID, CampaignID: r.CampaignID, UserID: r.UserID, Quantity: r.Quantity, Seq: r.Seq, Status: r.Status,
-		ClaimedAt: NewTime(r.ClaimedAt), Amount: r.Amount,
+		ClaimedAt: models.NewTime(r.ClaimedAt), Amount: r.Amount,
 	}
 	if r.PacketID != nil {
 		c.PacketID = *r.PacketID
@@ -61,18 +66,18 @@ func (r *ClaimRow) Claim(currency string, holdForMs int64) Claim {
 }
 
 // addHold sets the end of the hold if it was extended or reopened.
-func (r *ClaimRow) addHold(c *Claim, forMs int64) {
+func (r *ClaimRow) addHold(c *models.Claim, forMs int64) {
 	switch {
 	case forMs == 0:
 	case r.HeldUntil != nil:
-		c.ExpiresAt = new(NewTime(*r.HeldUntil))
+		c.ExpiresAt = new(models.NewTime(*r.HeldUntil))
 	case r.ReopenedAt != nil:
-		c.ExpiresAt = new(NewTime(r.ReopenedAt.Add(time.Duration(forMs) * time.Millisecond)))
+		c.ExpiresAt = new(models.NewTime(r.ReopenedAt.Add(time.Duration(forMs) * time.Millisecond)))
 	}
 }
 
 // addResolution adds what became of the claim.
-func (r *ClaimRow) addResolution(c *Claim) {
+func (r *ClaimRow) addResolution(c *models.Claim) {
 	if r.OrderID != nil {
 		c.OrderID = *r.OrderID
 	}
@@ -80,8 +85,8 @@ func (r *ClaimRow) addResolution(c *Claim) {
 	if r.ResolvedAt == nil {
 		return
 	}
-	at := NewTime(*r.ResolvedAt)
-	if r.Status == ClaimRedeemed {
+	at := models.NewTime(*r.ResolvedAt)
+	if r.Status == models.ClaimRedeemed {
 		c.RedeemedAt = &at
 	} else {
 		c.ReleasedAt = &at
@@ -210,7 +215,7 @@ type OutboxRow struct {
 	Payload   []byte  // the event, see Event
 	CreatedAt time.Time
 
-	Event *Event `gorm:"-"` // the event in Payload; nil in a row that was read
+	Event *event.Event `gorm:"-"` // the event in Payload; nil in a row that was read
 }
 
 // TableName names the table for gorm.
@@ -228,7 +233,7 @@ func (Setting) TableName() string { return "settings" }
 // StreamRecord is a row of streams: how far a claim stream is applied.
 type StreamRecord struct {
 	Partition  int `gorm:"column:partition_no;primaryKey;autoIncrement:false"`
-	State      PartitionState
+	State      event.PartitionState
 	Generation int64 // how often Redis lost data of the partition
 
 	OffsetID      string     // the last applied entry, see Offset
@@ -243,8 +248,8 @@ type StreamRecord struct {
 func (StreamRecord) TableName() string { return "streams" }
 
 // Offset returns how far the stream is applied.
-func (r *StreamRecord) Offset() Offset {
-	return Offset{EntryID: r.OffsetID, EventID: r.OffsetEventID, Read: r.OffsetRead, Generation: r.Generation, State: r.State}
+func (r *StreamRecord) Offset() event.Offset {
+	return event.Offset{EntryID: r.OffsetID, EventID: r.OffsetEventID, Read: r.OffsetRead, Generation: r.Generation, State: r.State}
 }
 
 // PacketRow is a row of packets: one red packet, written before Redis has it.
@@ -332,7 +337,7 @@ type WebhookEvent struct {
 	CampaignID string `gorm:"primaryKey"`
 	No         int64  `gorm:"primaryKey;autoIncrement:false"` // the order of delivery
 	EventID    string
-	Type       EventType
+	Type       event.Type
 	At         time.Time // of the event
 	Payload    []byte
 	CreatedAt  time.Time

@@ -1,0 +1,2 @@
+// Package stored defines MySQL's rows.
+package stored
