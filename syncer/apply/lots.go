@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"dibs/internal/audit"
+	"dibs/internal/caller"
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
 	"dibs/models"
@@ -187,4 +189,59 @@ func (a *application) sumLost(campaignID string) error {
 	_, err := sqlstore.Exec(a.ctx, a.tx, "UPDATE lots SET lost_claims = "+sum("lost_claims")+", lost_units = "+sum("lost_units")+
 		" WHERE campaign_id = ? AND shard = 0", campaignID, campaignID, campaignID)
 	return err
+}
+
+// pause applies an operator's pause that was made in Redis while MySQL
+// was away. Each shard reports it; the first report counts. Definitions
+// made later may reopen it.
+func (a *application) pause(e *event.Raw) error {
+	at := e.At.UnixMilli()
+	paused := a.tx.Exec("UPDATE definitions SET status = ?, pause_id = ?,"+
+		" version = CASE WHEN version < ? THEN ? ELSE version + 1 END, changes = changes + 1"+
+		" WHERE campaign_id = ? AND status <> ? AND (pause_id IS NULL OR pause_id < ?)",
+		models.StatusPaused, e.PauseID, at, at, e.CampaignID, models.StatusClosed, e.PauseID)
+	if paused.Error != nil || paused.RowsAffected == 0 {
+		return paused.Error
+	}
+	err := a.tx.Exec("UPDATE lots SET untold = 1 WHERE campaign_id = ?"+
+		" AND (shard > 0 OR 1 = (SELECT shards FROM definitions d WHERE d.campaign_id = lots.campaign_id))", e.CampaignID).Error
+	if err != nil {
+		return err
+	}
+	ctx := caller.With(a.ctx, &caller.Caller{Actor: e.Actor, RequestID: e.RequestID})
+	change := map[string]string{"status": string(models.StatusPaused)}
+	return audit.Put(ctx, a.tx, models.AuditCampaignPaused, e.CampaignID, nil, change)
+}
+
+// giveUp applies what operators gave up. A restored MySQL may have lost it.
+func (a *application) giveUp() error {
+	for _, e := range a.b.events {
+		if e.Type != event.ClaimsGivenUp || e.GivenUp == nil {
+			continue
+		}
+		if len(e.IDs) > 0 {
+			err := a.tx.Model(&stored.ParkedEvent{}).Where("discarded_at IS NULL AND id IN ?", e.IDs).
+				Update("discarded_at", e.At.UTC()).Error
+			if err != nil {
+				return err
+			}
+		}
+		if err := a.giveUpOf(adder.LotOf(&e.Event), e.GivenUp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *application) giveUpOf(lot adder.Lot, now *event.GivenUp) error {
+	err := a.tx.Exec("UPDATE lots SET"+
+		" lost_claims = "+a.greatest("0", "lost_claims + given_up_claims - ?")+
+		", lost_units = "+a.greatest("0", "lost_units + given_up_units - ?")+
+		", given_up_claims = ?, given_up_units = ?"+
+		" WHERE campaign_id = ? AND shard = ? AND given_up_units < ?",
+		now.Claims, now.Units, now.Claims, now.Units, lot.CampaignID, lot.Shard, now.Units).Error
+	if err != nil || lot.Shard == 0 {
+		return err
+	}
+	return a.sumLost(lot.CampaignID)
 }
