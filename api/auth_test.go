@@ -17,7 +17,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/auth"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/models"
 )
 

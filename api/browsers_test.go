@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 )
 
 const shop = "https://shop.example.com"

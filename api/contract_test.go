@@ -14,7 +14,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/wire"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 )
 
 // The check above must be able to fail.

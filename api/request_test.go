@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
-	"dibs/internal/apitest"
 	"dibs/internal/caller"
+	"dibs/internal/testkit/apitest"
 )
 
 func logInto(buf *bytes.Buffer) *slog.Logger {

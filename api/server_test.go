@@ -25,8 +25,8 @@ import (
 	"dibs/api/auth"
 	"dibs/api/claiming/form"
 	"dibs/api/workers"
-	"dibs/internal/apitest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/apitest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

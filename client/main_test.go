@@ -11,9 +11,9 @@ import (
 
 	"dibs/client"
 	"dibs/cmd"
-	"dibs/internal/servetest"
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/servetest"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

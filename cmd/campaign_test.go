@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestACampaignFromTheCommandLine(t *testing.T) {

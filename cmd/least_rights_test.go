@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func block(t *testing.T, name string) string {

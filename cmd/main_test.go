@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // TestMain is also the program itself, for services that commands start.

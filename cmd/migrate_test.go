@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 )
 
 func schemaFiles(t *testing.T) []string {

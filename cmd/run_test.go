@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 )
 
 // within bounds every wait of these tests; busy machines are slow.

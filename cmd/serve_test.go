@@ -16,7 +16,7 @@ import (
 
 	"dibs/cmd"
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 const coupon = `{"id":"spring","kind":"coupon","total":2,"per_user":1}`

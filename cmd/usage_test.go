@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // commands are all public commands, as the contract lists them.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer/redisbatch"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

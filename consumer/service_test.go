@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models/event"
 )

@@ -11,7 +11,7 @@ import (
 
 	"dibs/consumer"
 	"dibs/finance"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models/event"
 
 	"github.com/stretchr/testify/require"

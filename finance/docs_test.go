@@ -9,8 +9,8 @@ import (
 
 	"dibs/finance"
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/models/event"
 
 	"github.com/stretchr/testify/require"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"dibs/finance"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/models"
 	"dibs/models/event"
 

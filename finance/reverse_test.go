@@ -8,7 +8,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/finance"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models/event"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // A crash during a write leaves half of a transaction in the file. It

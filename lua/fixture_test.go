@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/event"

@@ -8,7 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/syncer/resolve"
 	"dibs/syncer/shards"

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/syncer"
 
 	"github.com/stretchr/testify/require"

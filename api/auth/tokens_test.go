@@ -17,7 +17,7 @@ import (
 
 	"dibs/api/auth"
 	"dibs/internal/caller"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

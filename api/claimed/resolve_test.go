@@ -13,7 +13,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/claimed"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/models"
 )
 

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"dibs/api"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/models"
 )
 

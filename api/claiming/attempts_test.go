@@ -14,7 +14,7 @@ import (
 	"dibs/api/attempts"
 	"dibs/api/workers"
 	"dibs/internal/softstate"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

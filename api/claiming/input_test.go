@@ -12,7 +12,7 @@ import (
 	"dibs/api"
 	"dibs/api/claiming/form"
 	"dibs/api/wire"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/models"
 )
 

@@ -18,7 +18,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/claiming"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/lua"
 	"dibs/models"
 )

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
-	"dibs/internal/apitest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/apitest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 )

@@ -20,7 +20,7 @@ import (
 	"dibs/api/coalesce"
 	"dibs/api/wire"
 	"dibs/api/workers"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/lua"
 	"dibs/models"
 )

@@ -16,8 +16,8 @@ import (
 	"dibs/api"
 	"dibs/api/claiming"
 	"dibs/api/wire"
-	"dibs/internal/apitest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/apitest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 )

@@ -18,7 +18,7 @@ import (
 
 	"dibs/api/coalesce"
 	"dibs/api/workers"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 )

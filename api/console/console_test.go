@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 )
 
 // A service starts slowly, so these share one.

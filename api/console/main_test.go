@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // roleVariable makes this test binary run a role of Dibs, so that tests can

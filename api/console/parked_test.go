@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/servetest"
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/servetest"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models/stored"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api/live"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/lua"
 	"dibs/models"
 )

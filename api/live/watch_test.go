@@ -21,10 +21,10 @@ import (
 
 	"dibs/api/live"
 	"dibs/api/workers"
-	"dibs/internal/apitest"
 	"dibs/internal/caller"
 	"dibs/internal/softstate"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/apitest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/models"
 )
 

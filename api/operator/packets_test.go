@@ -15,7 +15,7 @@ import (
 
 	"dibs/api"
 	"dibs/api/operator"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 	"dibs/models"
 )
 

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"dibs/api/wire"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/models"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer/redisbatch"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // suite constructs what watermill's conformance suite needs.

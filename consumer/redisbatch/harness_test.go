@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"dibs/consumer/redisbatch"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) {

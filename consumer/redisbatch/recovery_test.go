@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/consumer/redisbatch"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

@@ -20,8 +20,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"dibs/cmd"
-	"dibs/internal/servetest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/servetest"
+	"dibs/internal/testkit/testenv"
 	"dibs/internal/webhooks"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/api"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 )
 
 // redocly is the linter, at a version known to accept the document.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
-	"dibs/internal/servetest"
+	"dibs/internal/testkit/servetest"
 )
 
 // What the TypeScript client is made with, at versions known to work.

@@ -15,7 +15,7 @@ import (
 
 	"dibs/api"
 	"dibs/docs/asyncapi"
-	"dibs/internal/apitest"
+	"dibs/internal/testkit/apitest"
 )
 
 // docs/api must match the two documents it is generated from.

@@ -9,11 +9,11 @@ import (
 
 const module = "dibs"
 
-// forTests may be imported by tests only: real servers, and code
-// shared by tests of several packages.
-var forTests = []string{"internal/testenv", "internal/apitest", "internal/syncertest", "internal/servetest"}
+// testkit begins the packages that only tests may import: real
+// servers, and code shared by tests of several packages.
+const testkit = "internal/testkit/"
 
-// startsServers may import testenv although they are no tests.
+// startsServers may import the test kit although they are no tests.
 var startsServers = []string{"proof/torture", "proof/lab", "proof/trials", "proof/luadebug"}
 
 // tools may be imported by any package of the service. They
@@ -123,12 +123,10 @@ var imports = map[string][]string{
 	// programs for others, who have nothing else of ours
 	"docs/examples": {"consumer/redisbatch"},
 
-	"internal/arch":   {},
-	"internal/crowd":  {"models"},
-	"internal/oracle": {"lua", "models"},
-	"proof/load":      {"client", "internal/printer"},
-	"proof/luadebug":  {"internal/redisconn", "lua", "models"}, // make lua-debug
-	"internal/e2e":    everything,                              // whole-pipeline tests
+	"internal/arch":  {},
+	"proof/load":     {"client", "internal/printer"},
+	"proof/luadebug": {"internal/redisconn", "lua", "models"}, // make lua-debug
+	"internal/e2e":   everything,                              // whole-pipeline tests
 	// checks of the Dockerfile and docker-compose.yml
 	"internal/deploy": {},
 	// linters of the OpenAPI document
@@ -147,13 +145,17 @@ var imports = map[string][]string{
 	"internal/steps":    {}, // lets tests act inside production code
 	"internal/tracing":  {},
 	"internal/otlp":     {}, // sends spans; alone in using OpenTelemetry's SDK
-	"internal/testenv":  {},
-	// and internal/testenv, see startsServers
-	"proof/torture":       {"internal/crowd", "internal/oracle", "internal/redisconn", "lua", "models"},
-	"internal/syncertest": everything,
-	"internal/servetest":  everything,
-	"scripts":             {},
-	"internal/apitest":    everything,
+	"internal/crowd":    {"models"},
+	// and the test kit, see startsServers
+	"proof/torture": {"internal/crowd", "internal/redisconn", "lua", "models"},
+	// The test kit, lowest first.
+	"internal/testkit/machine":    {},
+	"internal/testkit/oracle":     {"lua", "models"},
+	"internal/testkit/testenv":    {"internal/testkit/machine"},
+	"internal/testkit/servetest":  everything,
+	"internal/testkit/apitest":    everything,
+	"internal/testkit/syncertest": everything,
+	"scripts":                     {},
 }
 
 // Names returns the names of all packages, as used in Go code.
@@ -180,7 +182,7 @@ var redisPackages = []string{
 	"proof/lab",     // its own strategies
 	"docs/examples", // programs for others
 	"proof/torture", // acts on servers
-	"proof/luadebug", "internal/testenv", "internal/apitest", "internal/syncertest",
+	"proof/luadebug", "internal/testkit/testenv", "internal/testkit/apitest", "internal/testkit/syncertest",
 }
 
 // Package is the check's view of a package.
@@ -223,8 +225,8 @@ func allowed(from, to string) bool {
 		return true
 	case slices.Contains(tools, to):
 		return !slices.Contains(tools, from) && !slices.Contains(standAlone, from)
-	case slices.Contains(forTests, to):
-		return slices.Contains(forTests, from) || to == "internal/testenv" && slices.Contains(startsServers, from)
+	case strings.HasPrefix(to, testkit) && !strings.HasPrefix(from, testkit):
+		return slices.Contains(startsServers, from)
 	default:
 		return slices.Contains(imports[from], to) || slices.Equal(imports[from], everything)
 	}

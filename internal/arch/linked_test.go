@@ -22,7 +22,7 @@ func TestTheServerLinksWhatTheListSays(t *testing.T) {
 	var modules []string
 	for line := range strings.Lines(string(out)) {
 		pkg, module, _ := strings.Cut(strings.TrimSpace(line), " ")
-		require.NotContains(t, []string{"testing", "dibs/proof/lab", "dibs/proof/torture", "dibs/internal/testenv"}, pkg)
+		require.NotContains(t, []string{"testing", "dibs/proof/lab", "dibs/proof/torture", "dibs/internal/testkit/testenv"}, pkg)
 		if module != "" && module != "dibs" {
 			modules = append(modules, module)
 		}

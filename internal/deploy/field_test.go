@@ -16,9 +16,9 @@ import (
 
 	"dibs/api"
 	"dibs/client"
-	"dibs/internal/apitest"
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/apitest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 )
 

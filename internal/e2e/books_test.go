@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
-	"dibs/internal/oracle"
+	"dibs/internal/testkit/oracle"
 	"dibs/models"
 )
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"dibs/internal/crowd"
-	"dibs/internal/oracle"
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/oracle"
+	"dibs/internal/testkit/testenv"
 
 	"github.com/stretchr/testify/require"
 )

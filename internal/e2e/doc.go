@@ -3,5 +3,5 @@
 // What happens under faults is proof/torture's to show.
 //
 // A test of claims ends with books.violations: do the crowd, Redis, MySQL and
-// a stream reader agree? internal/oracle has the controls of that check.
+// a stream reader agree? internal/testkit/oracle has the controls of that check.
 package e2e

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/oracle"
+	"dibs/internal/testkit/oracle"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/event"

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func lookedUp(t testing.TB, url, id string) reply {

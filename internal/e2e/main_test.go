@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) {

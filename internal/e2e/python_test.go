@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 
 	"github.com/redis/go-redis/v9"

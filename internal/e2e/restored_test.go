@@ -23,7 +23,7 @@ import (
 
 	"dibs/internal/crowd"
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // sqlTool runs a client program of MariaDB or MySQL with a file as its input.

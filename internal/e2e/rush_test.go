@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/crowd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

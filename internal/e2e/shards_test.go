@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/models"
 	"dibs/models/event"
 

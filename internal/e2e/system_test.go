@@ -17,8 +17,8 @@ import (
 	"dibs/internal/crowd"
 	"dibs/internal/redisconn"
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 

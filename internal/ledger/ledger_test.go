@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"dibs/internal/ledger"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/calendar"

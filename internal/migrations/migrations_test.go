@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dibs/internal/migrations"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -3,7 +3,7 @@ package process
 import (
 	"testing"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -7,8 +7,8 @@ import (
 
 	"dibs/internal/config"
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 )
 
 // A process whose reads come from a lagging replica must end at its start.

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 )
 
 func detect(t *testing.T, url string, d redisconn.Fsync) redis.UniversalClient {

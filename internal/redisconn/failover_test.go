@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 )
 
 // replyError is a reply of a server, or of a proxy in front of it.

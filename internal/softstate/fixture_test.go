@@ -9,7 +9,7 @@ import (
 
 	"dibs/internal/redisconn"
 	"dibs/internal/softstate"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

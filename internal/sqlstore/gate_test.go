@@ -13,8 +13,8 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 )
 
 func openShut(t *testing.T, dsn string, check func(context.Context, *gorm.DB) error) (*gorm.DB, *sqlstore.Gate) {

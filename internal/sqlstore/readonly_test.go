@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"

@@ -14,8 +14,8 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/syncer/writer"
 )
 

@@ -16,8 +16,8 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 )
 
 func exec(ctx context.Context, tx *gorm.DB, query string) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/internal/webhooks"
 	"dibs/lua"
 	"dibs/models/stored"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/proof/load"
 )

@@ -14,7 +14,7 @@ import (
 
 	"dibs/api/operator"
 	"dibs/internal/ledger"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/models/event"
 )

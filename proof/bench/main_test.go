@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 var (

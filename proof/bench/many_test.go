@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 
 	"github.com/stretchr/testify/require"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/campaigns"

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 )

@@ -18,7 +18,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/internal/webhooks"
 	"dibs/models"
 	"dibs/models/event"

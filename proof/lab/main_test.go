@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/proof/lab"
 	"dibs/proof/trials"
 )

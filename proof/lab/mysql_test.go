@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/proof/lab"
 )
 

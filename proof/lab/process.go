@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 )
 
 // Self makes a command that runs this program with other arguments.

@@ -13,7 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // Errors of a run.

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

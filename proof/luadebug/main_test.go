@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

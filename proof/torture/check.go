@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"dibs/internal/oracle"
+	"dibs/internal/testkit/oracle"
 	"dibs/models"
 	"dibs/models/event"
 )

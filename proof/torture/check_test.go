@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/oracle"
+	"dibs/internal/testkit/oracle"
 	"dibs/models"
 	"dibs/models/event"
 )

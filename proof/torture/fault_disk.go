@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 )
 
 // diskSize is far more than a run writes; a disk uses memory

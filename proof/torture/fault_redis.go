@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

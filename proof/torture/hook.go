@@ -20,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/models/event"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 // part is a Dibs process that is restarted whenever it ends, as

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 )

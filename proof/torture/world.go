@@ -21,8 +21,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 )
 

@@ -13,7 +13,7 @@ import (
 	"dibs/cmd"
 	"dibs/internal/config"
 	"dibs/internal/printer"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/proof/lab"
 )
 

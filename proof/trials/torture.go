@@ -15,7 +15,7 @@ import (
 	"dibs/cmd"
 	"dibs/internal/config"
 	"dibs/internal/printer"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/proof/torture"
 
 	"github.com/spf13/cobra"

@@ -8,7 +8,7 @@ import (
 	"dibs/internal/audit"
 	"dibs/internal/caller"
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 
 	"github.com/stretchr/testify/require"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/models/stored"
 

@@ -10,7 +10,7 @@ import (
 	"dibs/internal/caller"
 	"dibs/internal/sqlstore"
 	"dibs/internal/steps"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/event"

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/syncer/resolve"

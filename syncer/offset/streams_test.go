@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/syncer/offset"
 	"dibs/syncer/writer"

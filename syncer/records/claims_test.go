@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"dibs/internal/migrations"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/models/stored"
 	"dibs/syncer/records"

@@ -3,7 +3,7 @@ package records_test
 import (
 	"testing"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/models/stored"
 	"dibs/syncer/records"

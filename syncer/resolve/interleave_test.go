@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/models/stored"
 	"dibs/syncer/resolve"

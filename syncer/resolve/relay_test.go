@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/lua"
 	"dibs/models/event"
 	"dibs/models/stored"

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"dibs/internal/migrations"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 
 	"github.com/stretchr/testify/require"

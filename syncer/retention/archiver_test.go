@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"dibs/internal/audit"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/event"

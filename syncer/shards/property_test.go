@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/models"
 	"dibs/syncer/lots"
 	"dibs/syncer/shards"

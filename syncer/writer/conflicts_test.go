@@ -11,7 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/models/event"
 	"dibs/syncer/parking"

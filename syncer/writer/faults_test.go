@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/models/event"
 	"dibs/models/stored"
 	"dibs/syncer/writer"

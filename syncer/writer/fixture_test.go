@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models/event"
 	"dibs/syncer/offset"
 	"dibs/syncer/writer"

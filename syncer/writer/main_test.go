@@ -4,7 +4,7 @@ import (
 	"flag"
 	"testing"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 func TestMain(m *testing.M) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/syncertest"
+	"dibs/internal/testkit/syncertest"
 	"dibs/models"
 	"dibs/models/event"
 	"dibs/syncer/adder"

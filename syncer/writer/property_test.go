@@ -22,8 +22,8 @@ import (
 
 	"dibs/consumer"
 	"dibs/internal/sqlstore"
-	"dibs/internal/syncertest"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/event"

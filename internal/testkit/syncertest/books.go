@@ -15,7 +15,7 @@ import (
 
 	"dibs/internal/migrations"
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/models"
 	"dibs/models/event"
 	"dibs/syncer/tables"

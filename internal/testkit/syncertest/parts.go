@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 	"dibs/models"
 	"dibs/models/event"

@@ -3,7 +3,7 @@ package syncertest
 import (
 	"testing"
 
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 	"dibs/lua"
 
 	"github.com/redis/go-redis/v9"

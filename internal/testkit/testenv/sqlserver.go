@@ -16,7 +16,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 // errNoSQLServer means that this machine has neither MariaDB nor MySQL.

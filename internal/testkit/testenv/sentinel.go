@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 const sentinelMaster = "dibs"

@@ -2,6 +2,7 @@ package syncertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,21 +10,22 @@ import (
 	"testing"
 	"time"
 
-	"dibs/internal/redisconn"
-	"dibs/internal/testenv"
-	"dibs/lua"
-	"dibs/models"
-	"dibs/models/event"
-	"dibs/syncer/compare"
-	"dibs/syncer/lots"
-	"dibs/syncer/offset"
-	"dibs/syncer/writer"
-
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"gorm.io/gorm"
+
+	"dibs/internal/redisconn"
+	"dibs/internal/testkit/testenv"
+	"dibs/lua"
+	"dibs/models"
+	"dibs/models/event"
+	"dibs/syncer/adder"
+	"dibs/syncer/compare"
+	"dibs/syncer/lots"
+	"dibs/syncer/offset"
+	"dibs/syncer/writer"
 )
 
 // Stack is a Redis, a database, and the parts between them.
@@ -170,8 +172,16 @@ func Apply(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partitions
 	}
 }
 
-// ApplyOne is Apply for one stream.
+// ApplyOne is Apply for one stream. It begins again if the flush
+// of an earlier turn moved the offset meanwhile.
 func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int) {
+	t.Helper()
+	for errors.Is(applyTurn(t, rdb, w, partition), adder.ErrTurn) {
+	}
+}
+
+// applyTurn applies what a stream has. Errors: adder.ErrTurn.
+func applyTurn(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partition int) error {
 	t.Helper()
 	turn, at, err := w.Begin(t.Context(), partition)
 	require.NoError(t, err)
@@ -181,10 +191,20 @@ func ApplyOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, partiti
 		turn, at, err = w.Begin(t.Context(), partition)
 		require.NoError(t, err)
 	}
-	for more := true; more; {
+	for {
 		capacity, err := w.Free(t.Context(), partition, turn)
+		if errors.Is(err, adder.ErrTurn) {
+			return err
+		}
 		require.NoError(t, err)
-		at, more = applySome(t, rdb, w, &event.Read{Partition: partition, Turn: turn, Upto: at}, capacity)
+		read := nextOf(t, rdb, &event.Read{Partition: partition, Turn: turn, Upto: at}, capacity)
+		if len(read.Events) == 0 {
+			return nil
+		}
+		if err := w.Add(read); err != nil {
+			return err
+		}
+		at = read.Upto
 	}
 }
 
@@ -209,15 +229,11 @@ func recoverOne(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, parti
 	require.NoError(t, err)
 }
 
-// applySome reads once from a stream, after read.Upto, and
-// reports whether it found entries.
-func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *event.Read, most int) (event.Offset, bool) {
+// nextOf reads once from a stream, after read.Upto.
+func nextOf(t testing.TB, rdb redis.UniversalClient, read *event.Read, most int) *event.Read {
 	t.Helper()
 	entries, err := rdb.XRangeN(t.Context(), lua.StreamKey(read.Partition), "("+read.Upto.EntryID, "+", int64(min(most, 1000))).Result()
 	require.NoError(t, err)
-	if len(entries) == 0 {
-		return read.Upto, false
-	}
 	for _, entry := range entries {
 		payload := []byte(fmt.Sprint(entry.Values["payload"]))
 		e, err := event.Decode(payload)
@@ -231,8 +247,7 @@ func applySome(t testing.TB, rdb redis.UniversalClient, w *writer.Writer, read *
 			read.Upto.State = event.PartitionOK
 		}
 	}
-	require.NoError(t, w.Add(read))
-	return read.Upto, true
+	return read
 }
 
 // Evict evicts lots idle for the given time, and returns their number.

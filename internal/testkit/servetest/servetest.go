@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"dibs/cmd"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // Migrate migrates a database.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 // ReplicatedCluster is a Redis Cluster with one replica per

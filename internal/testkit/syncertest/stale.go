@@ -15,7 +15,7 @@ import (
 	"gorm.io/gorm"
 
 	"dibs/internal/sqlstore"
-	"dibs/internal/testenv"
+	"dibs/internal/testkit/testenv"
 )
 
 // StaleReads opens a database as if behind a proxy that sends reads to a

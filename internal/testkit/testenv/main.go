@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 // Main is the body of a package's TestMain. It runs the tests,
@@ -35,7 +35,7 @@ func leaksOfOthers() []goleak.Option {
 	return []goleak.Option{
 		// Holds the thread that children are tied to (see
 		// spawn_linux.go): must live as long as the process.
-		goleak.IgnoreAnyFunction("dibs/internal/testenv/machine.spawnForever"),
+		goleak.IgnoreAnyFunction("dibs/internal/testkit/machine.spawnForever"),
 		// Polls a killed server, and sleeps a second before it finds its
 		// pool closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 // errNoRepair means that the server is no local program, or its

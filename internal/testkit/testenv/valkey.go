@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"dibs/internal/testenv/machine"
+	"dibs/internal/testkit/machine"
 )
 
 // Valkey is Redis with a Valkey. Without one, the test is skipped and says
