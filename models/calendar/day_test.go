@@ -23,7 +23,7 @@ func zonesOfGo(t *testing.T) (zones []*time.Location) {
 	require.NoError(t, err)
 	embedded, err := os.ReadFile("zoneinfo.zip")
 	require.NoError(t, err)
-	require.True(t, bytes.Equal(content, embedded), "a new Go: cp $(go env GOROOT)/lib/time/zoneinfo.zip models/")
+	require.True(t, bytes.Equal(content, embedded), "a new Go: cp $(go env GOROOT)/lib/time/zoneinfo.zip models/calendar/")
 	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 	require.NoError(t, err)
 	known := map[uint32]bool{} // many names share one zone
