@@ -1,0 +1,9 @@
+package sums_test
+
+import (
+	"testing"
+
+	"dibs/internal/testkit/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
