@@ -126,20 +126,23 @@ func releaseText(t *time.Time) string {
 }
 
 // whyDuplicate explains a duplicate key: the batch exists, a packet's
-// id is taken, or another batch took the positions.
+// id is taken, or another batch took the positions. The batch comes last:
+// it may be committed meanwhile, with the packets that are found.
 func (b *packetBatch) whyDuplicate(db *gorm.DB) (models.AddedPackets, error) {
-	added, err := knownBatch(db, b)
-	if err != nil || added.Replayed {
-		return added, err
-	}
-	for from := 0; from < len(b.list); from += idsPerLookup {
-		i, err := b.firstTaken(db, from, min(from+idsPerLookup, len(b.list)))
+	taken := -1
+	for from := 0; from < len(b.list) && taken < 0; from += idsPerLookup {
+		var err error
+		taken, err = b.firstTaken(db, from, min(from+idsPerLookup, len(b.list)))
 		if err != nil {
-			return added, err
+			return models.AddedPackets{}, err
 		}
-		if i >= 0 {
-			return added, refusal(models.PacketField(i, "id"), "is that of a packet of the campaign already")
-		}
+	}
+	added, err := knownBatch(db, b)
+	switch {
+	case err != nil || added.Replayed:
+		return added, err
+	case taken >= 0:
+		return added, refusal(models.PacketField(taken, "id"), "is that of a packet of the campaign already")
 	}
 	return added, fmt.Errorf("%w: its positions are taken", errRaced)
 }

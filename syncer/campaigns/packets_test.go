@@ -11,6 +11,7 @@ import (
 
 	"dibs/internal/sqlstore"
 	"dibs/internal/testkit/syncertest"
+	"dibs/internal/testkit/testenv"
 	"dibs/models"
 	"dibs/models/stored"
 
@@ -178,6 +179,36 @@ func TestPackets_PostsAtOnceKeepTheirPlaces(t *testing.T) {
 		slices.Sort(ids)
 		require.Len(t, slices.Compact(ids), len(rows))
 	})
+}
+
+// Another process takes the positions, and then adds the same list,
+// while this one finds out why it could not.
+func TestPackets_AListThatIsAddedMeanwhileIsARepeatedOne(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t).DSN
+	db := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn})
+	scripts := syncertest.OpenScripts(t)
+	here := syncertest.NewCampaigns(t, db, scripts)
+	there := syncertest.NewCampaigns(t, syncertest.OpenStore(t, sqlstore.Config{DSN: dsn}), scripts)
+	syncertest.AddPacketCampaign(t, here, "p")
+	list := syncertest.ListOf("a", 3)
+	meanwhile := func(query string, add models.PacketBatch) func(tx *gorm.DB) {
+		once := false
+		return func(tx *gorm.DB) {
+			if !once && strings.HasPrefix(tx.Statement.SQL.String(), query) {
+				once = true
+				_, err := there.AddPackets(t.Context(), "p", add)
+				require.NoError(t, err)
+			}
+		}
+	}
+	rows := db.Callback().Row()
+	require.NoError(t, rows.After("gorm:row").Register("positions", meanwhile("SELECT COALESCE(MAX(position)", syncertest.SplitOf(1, 1))))
+	require.NoError(t, rows.Before("gorm:row").Register("list", meanwhile("SELECT id FROM packets", list)))
+	added, err := here.AddPackets(t.Context(), "p", list)
+	require.NoError(t, err)
+	require.Equal(t, models.AddedPackets{Count: 3, Amount: 6, Replayed: true}, added)
+	requirePackets(t, db, 4, 7)
 }
 
 func again(post func() (models.AddedPackets, error)) (err error) {
