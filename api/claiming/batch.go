@@ -19,7 +19,7 @@ import (
 
 // batchClaim is a claim of a batch, on its way.
 type batchClaim struct {
-	form.BatchClaim
+	*form.BatchClaim
 
 	lane   *lane            // nil if the campaign wasn't found
 	ticket *coalesce.Ticket // nil if refused before sending
@@ -43,7 +43,7 @@ func (s *Routes) PostBatch(w http.ResponseWriter, r *http.Request) int {
 	claims := make([]batchClaim, len(sent))
 	for i := range sent {
 		c := &claims[i]
-		c.BatchClaim = sent[i]
+		c.BatchClaim = &sent[i]
 		if c.Refused == nil && !who.MayActFor(c.UserID) {
 			c.Refused = wire.NotYours(who.User)
 		}

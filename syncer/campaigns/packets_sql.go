@@ -126,8 +126,8 @@ func releaseText(t *time.Time) string {
 }
 
 // whyDuplicate explains a duplicate key: the batch exists, a packet's
-// id is taken, or another batch took the positions. The batch comes last:
-// it may be committed meanwhile, with the packets that are found.
+// id is taken, or another batch took the positions. The batch is looked
+// up last: the packets found before may be its own, just committed.
 func (b *packetBatch) whyDuplicate(db *gorm.DB) (models.AddedPackets, error) {
 	taken := -1
 	for from := 0; from < len(b.list) && taken < 0; from += idsPerLookup {

@@ -183,7 +183,7 @@ func TestPackets_PostsAtOnceKeepTheirPlaces(t *testing.T) {
 
 // Another process takes the positions, and then adds the same list,
 // while this one finds out why it could not.
-func TestPackets_AListThatIsAddedMeanwhileIsARepeatedOne(t *testing.T) {
+func TestPackets_AListThatAnotherProcessAddsIsARepeatedOne(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t).DSN
 	db := syncertest.OpenStore(t, sqlstore.Config{DSN: dsn})
@@ -192,7 +192,7 @@ func TestPackets_AListThatIsAddedMeanwhileIsARepeatedOne(t *testing.T) {
 	there := syncertest.NewCampaigns(t, syncertest.OpenStore(t, sqlstore.Config{DSN: dsn}), scripts)
 	syncertest.AddPacketCampaign(t, here, "p")
 	list := syncertest.ListOf("a", 3)
-	meanwhile := func(query string, add models.PacketBatch) func(tx *gorm.DB) {
+	addAt := func(query string, add models.PacketBatch) func(tx *gorm.DB) {
 		once := false
 		return func(tx *gorm.DB) {
 			if !once && strings.HasPrefix(tx.Statement.SQL.String(), query) {
@@ -203,8 +203,8 @@ func TestPackets_AListThatIsAddedMeanwhileIsARepeatedOne(t *testing.T) {
 		}
 	}
 	rows := db.Callback().Row()
-	require.NoError(t, rows.After("gorm:row").Register("positions", meanwhile("SELECT COALESCE(MAX(position)", syncertest.SplitOf(1, 1))))
-	require.NoError(t, rows.Before("gorm:row").Register("list", meanwhile("SELECT id FROM packets", list)))
+	require.NoError(t, rows.After("gorm:row").Register("positions", addAt("SELECT COALESCE(MAX(position)", syncertest.SplitOf(1, 1))))
+	require.NoError(t, rows.Before("gorm:row").Register("list", addAt("SELECT id FROM packets", list)))
 	added, err := here.AddPackets(t.Context(), "p", list)
 	require.NoError(t, err)
 	require.Equal(t, models.AddedPackets{Count: 3, Amount: 6, Replayed: true}, added)

@@ -24,7 +24,8 @@ func TestRelease_LotsAndTheirCampaigns(t *testing.T) {
 		var all []models.Campaign
 		for n := range int64(120) {
 			c := syncertest.CampaignOf(fmt.Sprintf("c%03d", n), 900)
-			units, claims := 1+n, 1+n%4
+			units := 1 + n
+			claims := 1 + n%4
 			shards := []int{0}
 			if n%2 == 0 {
 				c.Shards = 3
