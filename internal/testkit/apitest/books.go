@@ -29,16 +29,25 @@ func (r *Fake) Create(_ context.Context, c models.Campaign) (models.Campaign, bo
 	return r.Put(c).Campaign, true, nil
 }
 
+// inMySQL requires r.Mu.
+func (r *Fake) inMySQL(id string) (*Campaign, error) {
+	if r.Fail != nil {
+		return nil, r.Fail
+	}
+	c := r.Campaigns[id]
+	if c == nil {
+		return nil, models.ErrNotFound
+	}
+	return c, nil
+}
+
 // Get reads a campaign.
 func (r *Fake) Get(_ context.Context, id string) (models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if r.Fail != nil {
-		return models.Campaign{}, r.Fail
-	}
-	c := r.Campaigns[id]
-	if c == nil {
-		return models.Campaign{}, models.ErrNotFound
+	c, err := r.inMySQL(id)
+	if err != nil {
+		return models.Campaign{}, err
 	}
 	return c.Campaign, nil
 }
@@ -73,12 +82,9 @@ func (r *Fake) Count(ctx context.Context, q models.CampaignQuery) (int64, error)
 func (r *Fake) Change(_ context.Context, id string, change models.Change) (models.Campaign, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if r.Fail != nil {
-		return models.Campaign{}, r.Fail
-	}
-	c := r.Campaigns[id]
-	if c == nil {
-		return models.Campaign{}, models.ErrNotFound
+	c, err := r.inMySQL(id)
+	if err != nil {
+		return models.Campaign{}, err
 	}
 	if !change.Fits(c.Version) {
 		return models.Campaign{}, models.ErrChanged
@@ -101,12 +107,10 @@ func (r *Fake) Change(_ context.Context, id string, change models.Change) (model
 func (r *Fake) AddPackets(_ context.Context, id string, batch models.PacketBatch) (models.AddedPackets, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	c := r.Campaigns[id]
+	c, err := r.inMySQL(id)
 	switch {
-	case r.Fail != nil:
-		return models.AddedPackets{}, r.Fail
-	case c == nil:
-		return models.AddedPackets{}, models.ErrNotFound
+	case err != nil:
+		return models.AddedPackets{}, err
 	case c.Status == models.StatusClosed:
 		return models.AddedPackets{}, models.ErrClosed
 	}
@@ -131,12 +135,9 @@ func (r *Fake) AddPackets(_ context.Context, id string, batch models.PacketBatch
 func (r *Fake) Books(_ context.Context, id string) (models.Books, error) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if r.Fail != nil {
-		return models.Books{}, r.Fail
-	}
-	c := r.Campaigns[id]
-	if c == nil {
-		return models.Books{}, models.ErrNotFound
+	c, err := r.inMySQL(id)
+	if err != nil {
+		return models.Books{}, err
 	}
 	without := c.Lag + c.Lost
 	return models.Books{

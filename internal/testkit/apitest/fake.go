@@ -213,12 +213,10 @@ func (r *Fake) Load(_ context.Context, id string) (lua.Meta, error) {
 func (r *Fake) Delete(_ context.Context, id string) error {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	c := r.Campaigns[id]
+	c, err := r.inMySQL(id)
 	switch {
-	case r.Fail != nil:
-		return r.Fail
-	case c == nil:
-		return models.ErrNotFound
+	case err != nil:
+		return err
 	case c.seq > 0:
 		return models.ErrClaimed
 	}
